@@ -1,0 +1,70 @@
+"""Checks of what a user passes in, made before anything runs.
+
+Each message says what must hold, what was found, and names the argument. Shapes are checked
+always; values only when they are known, that is outside of `jit`, `grad` and `vmap`.
+"""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array
+
+
+def as_float(value: Any) -> Array:
+    """Turns numbers, lists and arrays into a floating-point array; keeps floating dtypes."""
+    array = jnp.asarray(value)
+    if jnp.issubdtype(array.dtype, jnp.floating):
+        return array
+    return array.astype(jnp.result_type(float))
+
+
+def is_concrete(tree: Any) -> bool:
+    """Whether the values of all arrays in a tree are known (no tracer among them)."""
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def check_shape(name: str, array: Any, expected: tuple[int, ...]) -> None:
+    """Raises unless the array has the expected shape."""
+    if jnp.shape(array) != expected:
+        raise ValueError(f"`{name}` must have shape {expected}, got {jnp.shape(array)}.")
+
+
+def check_covariance(name: str, matrix: Array) -> None:
+    """Raises unless the last two axes hold symmetric positive semi-definite matrices."""
+    if matrix.ndim < 2 or matrix.shape[-1] != matrix.shape[-2]:
+        raise ValueError(f"`{name}` must be a square matrix, got shape {matrix.shape}.")
+    if not is_concrete(matrix):
+        return
+    values = np.asarray(matrix, np.float64)
+    if not np.isfinite(values).all():
+        raise ValueError(f"`{name}` must be finite, got\n{values}")
+    largest = np.abs(values).max(initial=0.0)
+    asymmetry = np.abs(values - np.swapaxes(values, -1, -2)).max(initial=0.0)
+    # Numbers that went through single precision carry its rounding.
+    rounding = 10 * values.shape[-1] * float(jnp.finfo(matrix.dtype).eps) * largest
+    if asymmetry > rounding:
+        raise ValueError(
+            f"`{name}` must be symmetric, but it differs from its transpose by {asymmetry:.3g}."
+        )
+    smallest = np.linalg.eigvalsh(values).min(initial=0.0)
+    if smallest < -rounding:
+        raise ValueError(
+            f"`{name}` must be positive semi-definite, but its smallest eigenvalue is "
+            f"{smallest:.3g}."
+        )
+
+
+def check_known(what: str, unknown: Iterable[str], known: Sequence[str]) -> None:
+    """Raises if there are unknown names, and suggests the closest known ones."""
+    unknown = list(unknown)
+    if not unknown:
+        return
+    hints = [difflib.get_close_matches(name, known, n=1) for name in unknown]
+    closest = [hint[0] for hint in hints if hint]
+    advice = f" Did you mean {', '.join(repr(name) for name in closest)}?" if closest else ""
+    raise ValueError(f"{what}: got {unknown}, but there are only {list(known)}.{advice}")

@@ -1,0 +1,93 @@
+"""The extended Kalman filter."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from filtrax.arrays import Control, Key
+from filtrax.beliefs import Gaussian
+from filtrax.filters.base import AbstractBayesFilter, Info
+from filtrax.filters.kalman_update import condition, updated
+from filtrax.linalg import symmetrize
+from filtrax.model import StateSpaceModel
+from filtrax.sensors import Measurement
+
+
+class ExtendedKalmanFilter(AbstractBayesFilter[Gaussian, Gaussian]):
+    """Linearizes process and observation about the mean.
+
+        μ̂ = f(μ, u),   Σ̂ = F Σ Fᵀ + Q(μ, u),   F = ∂f/∂x (μ, u)
+        μ = μ̂ + K (z - h(μ̂)),   H = ∂h/∂x (μ̂),   K and Σ as in `condition`
+
+    With more than one iteration, h is linearized again about each new mean μᵢ (Bell & Cathey
+    1993), while the prior N(μ̂, Σ̂) is used once:
+
+        μᵢ₊₁ = μ̂ + Kᵢ (z - h(μᵢ) - Hᵢ (μ̂ - μᵢ))
+
+    **Attributes:**
+
+    - `iterations`: how often the observation is linearized; 1 is the plain filter.
+    - `cut_jacobian_gradients`: treat F and H as constants in back-propagation, as the paper does.
+    """
+
+    iterations: int = eqx.field(default=1, static=True)
+    cut_jacobian_gradients: bool = eqx.field(default=False, static=True)
+
+    def __check_init__(self):
+        if self.iterations < 1:
+            raise ValueError(f"`iterations` must be at least 1, got {self.iterations}.")
+
+    def init(self, model: StateSpaceModel, prior: Gaussian, *, key: Key) -> Gaussian:
+        del key
+        return Gaussian(model.state_space.wrap(prior.mean), prior.covariance)
+
+    def predict(
+        self, model: StateSpaceModel, belief: Gaussian, control: Control, *, key: Key
+    ) -> Gaussian:
+        del key
+        mean, jacobian = self._linearize(lambda x: model.process(x, control), belief.mean)
+        noise = model.process_noise.covariance(belief.mean, control)
+        covariance = symmetrize(jacobian @ belief.covariance @ jacobian.T + noise)
+        return Gaussian(model.state_space.wrap(mean), covariance)
+
+    def update(
+        self, model: StateSpaceModel, predicted: Gaussian, measurement: Measurement, *, key: Key
+    ) -> tuple[Gaussian, Info]:
+        del key
+        seen = measurement.seen()
+
+        def linearized_at(point):
+            """Innovation of the observation that is linearized at a point, with its Jacobian."""
+            expected, jacobian = self._linearize(model.observe, point)
+            offset = jacobian @ model.state_space.difference(predicted.mean, point)
+            residual = model.observation_space.difference(measurement.value, expected) - offset
+            return jnp.where(seen, residual, 0.0), jacobian
+
+        def condition_on(jacobian):
+            return condition(jacobian, predicted.covariance, measurement.covariance, seen)
+
+        innovation, jacobian = linearized_at(predicted.mean)
+        gain, covariance, innovation_covariance = condition_on(jacobian)
+        mean = model.state_space.wrap(predicted.mean + gain @ innovation)
+        for _ in range(self.iterations - 1):
+            shifted, jacobian = linearized_at(mean)
+            gain, covariance, _ = condition_on(jacobian)
+            mean = model.state_space.wrap(predicted.mean + gain @ shifted)
+        return updated(mean, covariance, innovation, innovation_covariance, gain, seen)
+
+    def _linearize(
+        self, function: Callable, point: Float[Array, " x"]
+    ) -> tuple[Float[Array, " y"], Float[Array, "y x"]]:
+        """Value and Jacobian of a function, evaluated once."""
+
+        def twice(x):
+            value = function(x)
+            return value, value
+
+        jacobian, value = jax.jacfwd(twice, has_aux=True)(point)
+        if self.cut_jacobian_gradients:
+            jacobian = jax.lax.stop_gradient(jacobian)
+        return value, jacobian

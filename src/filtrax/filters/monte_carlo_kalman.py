@@ -1,0 +1,48 @@
+"""The Monte Carlo unscented Kalman filter."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+
+from filtrax.arrays import Key
+from filtrax.filters.sigma_points import AbstractSigmaPointFilter, SigmaPoints
+from filtrax.linalg import whiten
+
+
+class MonteCarloUnscentedKalmanFilter(AbstractSigmaPointFilter):
+    """Random sigma points: N whitened normal samples of equal weight (Wüthrich et al. 2016).
+
+    Whitening makes their mean 0 and their covariance I exactly, so that the filter equals the
+    Kalman filter on linear models. The centre point has no weight; angles are averaged about it.
+    The rest is `AbstractSigmaPointFilter`.
+
+    **Attributes:**
+
+    - `num_samples`: N; more than the state has components. The paper trains with 100 and tests
+      with 500.
+    - `redraw`: see `AbstractSigmaPointFilter`; False is the paper's form.
+    """
+
+    num_samples: int = eqx.field(default=100, static=True)
+    redraw: bool = eqx.field(default=True, static=True)
+
+    def __check_init__(self):
+        if self.num_samples < 1:
+            raise ValueError(f"`num_samples` must be at least 1, got {self.num_samples}.")
+
+    def points(self, size: int, dtype, *, key: Key) -> SigmaPoints:
+        if self.num_samples <= size:
+            raise ValueError(
+                f"`num_samples` must exceed the {size} components of the state, because fewer "
+                f"samples cannot be whitened: got {self.num_samples}."
+            )
+        samples = whiten(jr.normal(key, (self.num_samples, size), dtype))
+        weights = jnp.append(
+            jnp.zeros(1, dtype), jnp.full(self.num_samples, 1, dtype) / self.num_samples
+        )
+        return SigmaPoints(
+            offsets=jnp.concatenate([jnp.zeros((1, size), dtype), samples]),
+            mean_weights=weights,
+            covariance_weights=weights,
+            about_centre=jnp.asarray(False),
+        )

@@ -1,0 +1,87 @@
+"""Filtering one reading at a time, as they come in."""
+
+from collections.abc import Callable
+from typing import Any, Generic
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from filtrax.arrays import Context, Control, Key, Reading
+from filtrax.beliefs import Gaussian
+from filtrax.filters.base import AbstractFilter, Belief, Info
+from filtrax.filters.run import check_finite_reading
+from filtrax.model import StateSpaceModel, check_model
+from filtrax.sensors import StackedSensors, sense
+
+
+class OnlineFilter(eqx.Module, Generic[Belief]):
+    """A filter and its model, compiled for a robot's loop.
+
+    ```python
+    loop = filtrax.online(filt, model)
+    belief = loop.init(prior, key=key)
+    while True:
+        belief, info = loop.step(belief, control, reading, key=key)
+    ```
+
+    It holds no belief: the caller does, and may keep, copy or rewind it.
+    """
+
+    _init: Callable[..., Belief]
+    _step: Callable[..., tuple[Belief, Info]]
+    _all_observed: Any
+
+    def init(self, prior: Gaussian, *, key: Key) -> Belief:
+        """The belief before the first reading."""
+        return self._init(prior, key)
+
+    def step(
+        self,
+        belief: Belief,
+        control: Control,
+        reading: Reading,
+        *,
+        observed: Any = None,
+        key: Key,
+    ) -> tuple[Belief, Info]:
+        """The belief after a control and a reading: one compiled call, sensor included."""
+        control, reading = jax.tree.map(_as_array, (control, reading))
+        observed = self._all_observed if observed is None else jax.tree.map(np.asarray, observed)
+        check_finite_reading(reading, observed)
+        return self._step(belief, control, reading, observed, key)
+
+
+def online(
+    filt: AbstractFilter[Belief], model: StateSpaceModel, *, context: Context = None
+) -> OnlineFilter[Belief]:
+    """Prepares a filter and a model for readings that come one at a time.
+
+    The step is traced and compiled on its first call, with the parameters as constants.
+    """
+    model = model.bind(context)
+
+    @jax.jit
+    def init(prior, key):
+        return filt.init(model, prior, key=key)
+
+    @jax.jit
+    def step(belief, control, reading, observed, key):
+        sensor_key, step_key = jr.split(key)
+        measurement = sense(model.sensor, reading, observed, context, key=sensor_key)
+        check_model(model, belief.moments(model.state_space), control, measurement)
+        return filt.step(model, belief, control, measurement, key=step_key)
+
+    # A mask in the place of none lets readings go missing later without another compilation.
+    # Stacked sensors without masks must stay a whole measurement, so they start without.
+    all_observed = None if isinstance(model.sensor, StackedSensors) else np.asarray(True)
+    return OnlineFilter(init, step, all_observed)
+
+
+def _as_array(leaf: Any) -> Any:
+    """Plain numbers as floating-point arrays, so that 1 and 1.0 are the same program."""
+    if isinstance(leaf, float | int) and not isinstance(leaf, bool):
+        return np.asarray(leaf, jnp.result_type(float))
+    return leaf

@@ -1,0 +1,162 @@
+"""Running a filter over a sequence."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from filtrax.arrays import Context, Key
+from filtrax.beliefs import Gaussian
+from filtrax.checks import is_concrete
+from filtrax.filters.base import AbstractFilter, Belief, Info
+from filtrax.model import StateSpaceModel, check_model
+from filtrax.sensors import Measurement, sense
+from filtrax.trajectory import Trajectory
+
+
+def run(
+    filt: AbstractFilter[Belief],
+    model: StateSpaceModel,
+    prior: Gaussian,
+    controls: Any,
+    readings: Any,
+    *,
+    observed: Any = None,
+    context: Context = None,
+    key: Key,
+) -> Belief:
+    """The beliefs after each step of a sequence, in one compiled loop.
+
+    **Arguments:**
+
+    - `filt`, `model`: the filter and the model it works with.
+    - `prior`: the belief before the first step.
+    - `controls`, `readings`: pytrees of arrays with a leading time axis; `controls[t]` acts on
+      the way to the state at which `readings[t]` is taken. No controls: None.
+    - `observed`: which readings exist, per step or per step and component; for stacked sensors a
+      tuple of such masks. None: all. What is not observed may hold anything, NaN included.
+    - `context`: what is constant in the sequence.
+    - `key`: for filters and sensors that draw random numbers.
+    """
+    check_sequence(controls, readings, observed)
+    return _compiled(filt, model, prior, controls, readings, observed, context, key, False)
+
+
+def run_with_info(
+    filt: AbstractFilter[Belief],
+    model: StateSpaceModel,
+    prior: Gaussian,
+    controls: Any,
+    readings: Any,
+    *,
+    observed: Any = None,
+    context: Context = None,
+    key: Key,
+) -> tuple[Belief, Info]:
+    """As `run`, and also returns the diagnostics of each step."""
+    check_sequence(controls, readings, observed)
+    return _compiled(filt, model, prior, controls, readings, observed, context, key, True)
+
+
+def filter_trajectory(
+    filt: AbstractFilter[Belief], model: StateSpaceModel, trajectory: Trajectory, *, key: Key
+) -> tuple[Belief, Info]:
+    """The body of `run_with_info`, neither checked nor compiled, for use in larger programs."""
+    return _filter(
+        filt,
+        model,
+        trajectory.prior,
+        trajectory.controls,
+        trajectory.readings,
+        trajectory.observed,
+        trajectory.context,
+        key,
+    )
+
+
+def sense_all(
+    model: StateSpaceModel, readings: Any, observed: Any, context: Context, *, key: Key
+) -> Measurement:
+    """The measurements of all readings of a sequence."""
+    # The sensor sees all readings at once, outside of the scan: one batched network call.
+    keys = jr.split(key, jax.tree.leaves(readings)[0].shape[0])
+
+    def one(reading, mask, key):
+        return sense(model.sensor, reading, mask, context, key=key)
+
+    return jax.vmap(one)(readings, observed, keys)
+
+
+def check_sequence(controls: Any, readings: Any, observed: Any) -> None:
+    """Raises unless all arrays have the same number of steps and all seen readings are finite."""
+    if not jax.tree.leaves(readings):
+        raise ValueError("`readings` must hold at least one array with a leading time axis.")
+    steps = jax.tree.leaves(readings)[0].shape[:1]
+    for name, tree in (("readings", readings), ("controls", controls), ("observed", observed)):
+        for leaf in jax.tree.leaves(tree):
+            if jnp.shape(leaf)[:1] != steps or not steps:
+                raise ValueError(
+                    f"`{name}` must have a leading time axis of length {steps[0] if steps else 1}"
+                    f" like `readings`, got an array of shape {jnp.shape(leaf)}."
+                )
+    for leaf in jax.tree.leaves(observed):
+        if jnp.asarray(leaf).dtype != bool:
+            raise ValueError(f"`observed` must be boolean, got {jnp.asarray(leaf).dtype}.")
+    if is_concrete((readings, observed)):
+        _check_finite(readings, observed)
+
+
+def check_finite_reading(reading: Any, observed: Any) -> None:
+    """Raises if a reading of one step is not finite where it is observed."""
+    if all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(reading)):
+        return  # the common case, kept cheap
+    add_axis = lambda leaf: np.asarray(leaf)[None]  # noqa: E731
+    _check_finite(jax.tree.map(add_axis, reading), jax.tree.map(add_axis, observed))
+
+
+def _check_finite(readings: Any, observed: Any) -> None:
+    if isinstance(readings, tuple) and isinstance(observed, tuple):
+        for reading, mask in zip(readings, observed, strict=True):
+            _check_finite(reading, mask)
+        return
+    for leaf in jax.tree.leaves(readings):
+        bad = ~np.isfinite(leaf)
+        if observed is not None:
+            seen = np.asarray(observed)
+            # As sensors see it: a mask per component applies to readings of its own shape.
+            each = seen if seen.shape == bad.shape else seen.reshape(len(bad), -1).any(1)
+            bad &= each.reshape(each.shape + (1,) * (bad.ndim - each.ndim))
+        if bad.any():
+            first = int(np.argmax(bad.reshape(len(bad), -1).any(1)))
+            raise ValueError(
+                f"`readings` must be finite where they are observed: found {int(bad.sum())} "
+                f"non-finite entries, the first in step {first}. Mark missing readings by "
+                "`observed`."
+            )
+
+
+@eqx.filter_jit
+def _compiled(filt, model, prior, controls, readings, observed, context, key, with_info) -> Any:
+    beliefs, info = _filter(filt, model, prior, controls, readings, observed, context, key)
+    return (beliefs, info) if with_info else beliefs
+
+
+def _filter(filt, model, prior, controls, readings, observed, context, key):
+    sensor_key, init_key, key = jr.split(key, 3)
+    model = model.bind(context)
+    measurements = sense_all(model, readings, observed, context, key=sensor_key)
+    first = jax.tree.map(lambda leaf: leaf[0], (controls, measurements))
+    check_model(model, prior, *first)
+
+    def step(belief, inputs):
+        control, measurement, key = inputs
+        belief, info = filt.step(model, belief, control, measurement, key=key)
+        return belief, (belief, info)
+
+    keys = jr.split(key, measurements.value.shape[0])
+    belief = filt.init(model, prior, key=init_key)
+    _, (beliefs, infos) = jax.lax.scan(step, belief, (controls, measurements, keys))
+    return beliefs, infos

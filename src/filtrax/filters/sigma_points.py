@@ -1,0 +1,163 @@
+"""Sigma points, and the filter that the unscented and the Monte Carlo Kalman filter share.
+
+Points are written as whitened offsets ξᵢ about a mean: xᵢ = μ + L ξᵢ with Σ = L Lᵀ. Their
+weights satisfy Σ wᵢ = 1, Σ wᵢ ξᵢ = 0, Σ wᵢ ξᵢ ξᵢᵀ = I. The first offset is always zero: the
+centre point is the reference about which angles are averaged.
+"""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from filtrax.arrays import Control, Key, State
+from filtrax.beliefs import Gaussian
+from filtrax.filters.base import AbstractBayesFilter, Info
+from filtrax.filters.kalman_update import condition, joseph, updated
+from filtrax.linalg import cholesky, cholesky_solve, marginal, square_root, symmetrize
+from filtrax.model import StateSpaceModel
+from filtrax.sensors import Measurement
+from filtrax.spaces import Space
+
+
+class SigmaPoints(eqx.Module):
+    """Whitened offsets with their weights for means and for covariances.
+
+    Deviations are taken from the mean or, where `about_centre` is true, from the image of the
+    centre point.
+    """
+
+    offsets: Float[Array, "n x"]
+    mean_weights: Float[Array, " n"]
+    covariance_weights: Float[Array, " n"]
+    about_centre: Bool[Array, ""]
+
+    def place(self, space: Space, mean: State, factor: Float[Array, "x x"]) -> Float[Array, "n x"]:
+        """The points μ + L ξᵢ."""
+        return jax.vmap(space.wrap)(mean[None, :] + self.offsets @ factor.T)
+
+    def mean(self, space: Space, images: Float[Array, "n y"]) -> Float[Array, " y"]:
+        """Σ wᵢ yᵢ."""
+        return space.mean(images, self.mean_weights, reference=images[0])
+
+    def deviations(
+        self, space: Space, images: Float[Array, "n y"], mean: Float[Array, " y"]
+    ) -> Float[Array, "n y"]:
+        """yᵢ - ȳ."""
+        centre = jnp.where(self.about_centre, images[0], mean)
+        return jax.vmap(space.difference, (0, None))(images, centre)
+
+    def covariance(self, a: Float[Array, "n y"], b: Float[Array, "n z"]) -> Float[Array, "y z"]:
+        """Σ wᵢ aᵢ bᵢᵀ."""
+        return (self.covariance_weights[:, None] * a).T @ b
+
+
+class PredictedPoints(eqx.Module):
+    """A prediction that keeps its points, for the paper's form of the update."""
+
+    belief: Gaussian
+    states: Float[Array, "n x"]
+    points: SigmaPoints
+
+
+class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | PredictedPoints]):
+    """Propagates sigma points through process and observation.
+
+    Prediction, with points xᵢ of N(μ, Σ) and yᵢ = f(xᵢ, u):
+
+        μ̂ = Σ wᵢ yᵢ,   Σ̂ = Σ wᵢ (yᵢ - μ̂)(yᵢ - μ̂)ᵀ + Σ wᵢ Q(xᵢ, u)
+
+    Update, with new points μ̂ + L ξᵢ of N(μ̂, Σ̂) and zᵢ = h(μ̂ + L ξᵢ): statistical linearization
+    (Lefebvre, Bruyninckx & De Schutter 2002) in whitened coordinates, where the prior is N(0, I):
+
+        ẑ = Σ wᵢ zᵢ,   D = Σ wᵢ (zᵢ - ẑ) ξᵢᵀ,   Λ = Σ wᵢ rᵢ rᵢᵀ,   rᵢ = zᵢ - ẑ - D ξᵢ
+        observation D ξ with noise R + Λ: gain K and covariance Σ_ξ as in `condition`
+        μ = μ̂ + L K (z - ẑ),   Σ = L Σ_ξ Lᵀ
+
+    which is the textbook update S = Σ wᵢ (zᵢ - ẑ)(zᵢ - ẑ)ᵀ + R, Σ = Σ̂ - K S Kᵀ written as a sum
+    of squares, so that it stays positive definite in float32.
+    """
+
+    redraw: eqx.AbstractVar[bool]
+    """Whether the update draws new points that contain Q. The paper's form keeps the predicted
+    ones, so that its gain does not know of the current process noise."""
+
+    @abc.abstractmethod
+    def points(self, size: int, dtype, *, key: Key) -> SigmaPoints:
+        """Points for a state of `size` components."""
+
+    def init(self, model: StateSpaceModel, prior: Gaussian, *, key: Key) -> Gaussian:
+        del key
+        return Gaussian(model.state_space.wrap(prior.mean), prior.covariance)
+
+    def predict(
+        self, model: StateSpaceModel, belief: Gaussian, control: Control, *, key: Key
+    ) -> Gaussian | PredictedPoints:
+        space = model.state_space
+        points = self.points(space.size, belief.mean.dtype, key=key)
+        before = points.place(space, belief.mean, square_root(belief.covariance))
+        after = jax.vmap(lambda x: space.wrap(model.process(x, control)))(before)
+        mean = points.mean(space, after)
+        deviations = points.deviations(space, after, mean)
+        noises = jax.vmap(lambda x: model.process_noise.covariance(x, control))(before)
+        noise = jnp.tensordot(points.mean_weights, noises, 1)
+        covariance = symmetrize(points.covariance(deviations, deviations) + noise)
+        predicted = Gaussian(mean, covariance)
+        return predicted if self.redraw else PredictedPoints(predicted, after, points)
+
+    def update(
+        self,
+        model: StateSpaceModel,
+        predicted: Gaussian | PredictedPoints,
+        measurement: Measurement,
+        *,
+        key: Key,
+    ) -> tuple[Gaussian, Info]:
+        if isinstance(predicted, PredictedPoints):
+            return _update_with_predicted_points(model, predicted, measurement)
+        space, seen = model.observation_space, measurement.seen()
+        points = self.points(model.state_space.size, predicted.mean.dtype, key=key)
+        factor = square_root(predicted.covariance)
+        states = points.place(model.state_space, predicted.mean, factor)
+        images = jax.vmap(model.observe)(states)
+        expected = points.mean(space, images)
+        deviations = points.deviations(space, images, expected)
+        slope = points.covariance(deviations, points.offsets)
+        residuals = deviations - points.offsets @ slope.T
+        noise = measurement.covariance + points.covariance(residuals, residuals)
+        whitened_prior = jnp.eye(model.state_space.size, dtype=factor.dtype)
+        gain, whitened, innovation_covariance = condition(slope, whitened_prior, noise, seen)
+        covariance = symmetrize(factor @ whitened @ factor.T)
+        innovation = jnp.where(seen, space.difference(measurement.value, expected), 0.0)
+        gain = factor @ gain
+        mean = model.state_space.wrap(predicted.mean + gain @ innovation)
+        return updated(mean, covariance, innovation, innovation_covariance, gain, seen)
+
+
+def _update_with_predicted_points(
+    model: StateSpaceModel, predicted: PredictedPoints, measurement: Measurement
+) -> tuple[Gaussian, Info]:
+    """The paper's form: S and the cross covariance from the points as they were propagated.
+
+        S = Σ wᵢ (zᵢ - ẑ)(zᵢ - ẑ)ᵀ + R,   K = Σ wᵢ (yᵢ - μ̂)(zᵢ - ẑ)ᵀ S⁻¹
+        Σ = (I - K H) Σ̂ (I - K H)ᵀ + K R Kᵀ,   H = ∂h/∂x (μ̂)
+
+    Σ̂ contains the current Q, while S and K do not.
+    """
+    space, seen = model.observation_space, measurement.seen()
+    points, prior = predicted.points, predicted.belief
+    images = jax.vmap(model.observe)(predicted.states)
+    expected = points.mean(space, images)
+    deviations = jnp.where(seen, points.deviations(space, images, expected), 0.0)
+    noise = marginal(measurement.covariance, seen)
+    innovation_covariance = symmetrize(points.covariance(deviations, deviations) + noise)
+    state_deviations = points.deviations(model.state_space, predicted.states, prior.mean)
+    cross = points.covariance(state_deviations, deviations)
+    gain = cholesky_solve(cholesky(innovation_covariance), cross.T).T
+    jacobian = jnp.where(seen[:, None], jax.jacfwd(model.observe)(prior.mean), 0.0)
+    covariance = joseph(gain, jacobian, prior.covariance, noise)
+    innovation = jnp.where(seen, space.difference(measurement.value, expected), 0.0)
+    mean = model.state_space.wrap(prior.mean + gain @ innovation)
+    return updated(mean, covariance, innovation, innovation_covariance, gain, seen)

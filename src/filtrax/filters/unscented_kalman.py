@@ -1,0 +1,101 @@
+"""The unscented Kalman filter."""
+
+import abc
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from filtrax.arrays import Key
+from filtrax.filters.sigma_points import AbstractSigmaPointFilter, SigmaPoints
+
+
+class AbstractScaling(eqx.Module):
+    """How far sigma points lie from the mean."""
+
+    @abc.abstractmethod
+    def parameters(self, size: int, dtype) -> tuple[Array, Array, Array]:
+        """α > 0, n + κ > 0 and β for a state of n components."""
+
+
+class Scaling(AbstractScaling):
+    """Fixed scaling. The defaults are the paper's, under which all weights are equal."""
+
+    alpha: float = 1.0
+    kappa: float = 0.5
+    beta: float = 0.0
+
+    def parameters(self, size: int, dtype) -> tuple[Array, Array, Array]:
+        known = [v for v in (self.alpha, self.kappa) if isinstance(v, float | int)]
+        if len(known) == 2 and not (self.alpha > 0 and size + self.kappa > 0):
+            raise ValueError(
+                "Sigma points need alpha > 0 and n + kappa > 0: "
+                f"got alpha={self.alpha}, kappa={self.kappa} for a state of n={size} components."
+            )
+        numbers = (self.alpha, size + self.kappa, self.beta)
+        alpha, spread, beta = (jnp.asarray(number, dtype) for number in numbers)
+        # Stays fixed in training even where the numbers are arrays, as in a sweep over kappa.
+        return jax.lax.stop_gradient((alpha, spread, beta))
+
+
+class LearnedScaling(AbstractScaling):
+    """Scaling to train: ln α, ln(n + κ) and β are parameters, so n + λ > 0 whatever they are."""
+
+    log_alpha: Float[Array, ""]
+    log_spread: Float[Array, ""]
+    beta: Float[Array, ""]
+
+    def __init__(self, size: int, *, alpha: float = 1.0, kappa: float = 0.5, beta: float = 0.0):
+        if not (alpha > 0 and size + kappa > 0):
+            raise ValueError(
+                f"`alpha` and n + `kappa` must be positive: got {alpha} and {size + kappa}."
+            )
+        self.log_alpha = jnp.asarray(math.log(alpha))
+        self.log_spread = jnp.asarray(math.log(size + kappa))
+        self.beta = jnp.asarray(float(beta))
+
+    def parameters(self, size: int, dtype) -> tuple[Array, Array, Array]:
+        del size
+        values = (jnp.exp(self.log_alpha), jnp.exp(self.log_spread), self.beta)
+        alpha, spread, beta = (value.astype(dtype) for value in values)
+        return alpha, spread, beta
+
+
+class UnscentedKalmanFilter(AbstractSigmaPointFilter):
+    """Deterministic sigma points: the centre and a pair along each column of a square root of Σ.
+
+        λ = α² (n + κ) - n,   ξ = 0 and ± √(n + λ) eᵢ
+        w⁰ = λ / (n + λ) for means, w⁰ + 1 - α² + β for covariances, 1 / (2 (n + λ)) elsewhere
+
+    (Julier & Uhlmann 1997; Wan & van der Merwe 2000). The rest is `AbstractSigmaPointFilter`.
+
+    **Attributes:**
+
+    - `scaling`: α, κ, β: a `Scaling`, or a `LearnedScaling` to train them.
+    - `redraw`: see `AbstractSigmaPointFilter`; False is the paper's form.
+    - `drop_negative_centre`: where the centre's covariance weight is negative, take deviations
+      from the image of the centre and leave its term out, which keeps covariances positive
+      semi-definite (Julier, Uhlmann & Durrant-Whyte 2000, appendix III).
+    """
+
+    scaling: AbstractScaling = Scaling()
+    redraw: bool = eqx.field(default=True, static=True)
+    drop_negative_centre: bool = eqx.field(default=False, static=True)
+
+    def points(self, size: int, dtype, *, key: Key) -> SigmaPoints:
+        del key
+        alpha, spread, beta = self.scaling.parameters(size, dtype)
+        width = alpha**2 * spread  # n + λ
+        centre = 1 - size / width
+        centre_covariance = centre + 1 - alpha**2 + beta
+        dropped = self.drop_negative_centre & (centre_covariance < 0)
+        pairs = jnp.sqrt(width) * jnp.eye(size, dtype=dtype)
+        others = jnp.full(2 * size, 0.5, dtype) / width
+        return SigmaPoints(
+            offsets=jnp.concatenate([jnp.zeros((1, size), dtype), pairs, -pairs]),
+            mean_weights=jnp.append(centre, others),
+            covariance_weights=jnp.append(jnp.where(dropped, 0.0, centre_covariance), others),
+            about_centre=dropped,
+        )

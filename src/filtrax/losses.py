@@ -1,0 +1,73 @@
+"""Losses: one belief and one true state in, a number out.
+
+All take `(belief, state, space, labelled)`; `labelled` says which components of the state are
+known and leaves out the others exactly. Objectives average them over the labelled steps.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from filtrax.arrays import Scalar, State
+from filtrax.beliefs import AbstractBelief, Particles
+from filtrax.linalg import gaussian_log_density
+from filtrax.spaces import Space
+
+Labelled: TypeAlias = Bool[Array, " x"] | None
+
+Loss = Callable[[AbstractBelief, State, Space, Labelled], Scalar]
+
+
+def nll(belief: AbstractBelief, state: State, space: Space, labelled: Labelled = None) -> Scalar:
+    """½ [dᵀ Σ⁻¹ d + ln |Σ| + n ln 2π] with d = x - μ: the negative log density of the moments."""
+    moments = belief.moments(space)
+    difference = space.difference(state, moments.mean)
+    return -gaussian_log_density(difference, moments.covariance, labelled)
+
+
+def mixture_nll(
+    belief: AbstractBelief, state: State, space: Space, labelled: Labelled = None
+) -> Scalar:
+    """-ln Σ wᵢ N(x; xᵢ, F Fᵀ): particles as a mixture of Gaussians with the kernel they carry.
+
+    Summed in logarithms, so that value and gradient are finite far from all particles.
+    """
+    if not isinstance(belief, Particles):
+        raise TypeError(
+            f"`mixture_nll` reads particles as a mixture, got a {type(belief).__name__}. "
+            "Use `nll` for beliefs that are Gaussian."
+        )
+    covariance = belief.kernel @ belief.kernel.T
+    differences = jax.vmap(space.difference, (None, 0))(state, belief.states)
+    log_density = jax.vmap(gaussian_log_density, (0, None, None))
+    log_densities = log_density(differences, covariance, labelled)
+    return -jax.nn.logsumexp(belief.log_weights + log_densities)
+
+
+def squared_error(
+    belief: AbstractBelief, state: State, space: Space, labelled: Labelled = None
+) -> Scalar:
+    """Σ (x - μ)², summed over components in natural units."""
+    difference = space.difference(state, belief.moments(space).mean)
+    if labelled is not None:
+        difference = jnp.where(labelled, difference, 0.0)
+    return difference @ difference
+
+
+def mixed(
+    belief: AbstractBelief,
+    state: State,
+    space: Space,
+    labelled: Labelled = None,
+    *,
+    density: Loss = nll,
+) -> Scalar:
+    """½ (squared error + negative log density): the paper's L_mix.
+
+    `functools.partial(mixed, density=mixture_nll)` is the one for mixtures.
+    """
+    error = squared_error(belief, state, space, labelled)
+    return 0.5 * (error + density(belief, state, space, labelled))

@@ -1,0 +1,33 @@
+"""Mapping over the leading axes of beliefs, and averages over what is labelled."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from filtrax.arrays import Scalar
+from filtrax.checks import as_float, check_shape
+from filtrax.spaces import Space
+from filtrax.trajectory import known_states
+
+
+def over_steps(function: Callable, states: Array, *arguments: Any) -> Any:
+    """Maps a function of one step over all leading axes that the states have."""
+    for _ in range(states.ndim - 1):
+        function = jax.vmap(function)
+    return function(states, *arguments)
+
+
+def checked_states(states: Any, labelled: Any, space: Space) -> tuple[Array, Array]:
+    """True states with zeros where they are not labelled, and the mask per component."""
+    states = as_float(states)
+    check_shape("states", states, (*states.shape[:-1], space.size))
+    return known_states(states, None if labelled is None else jnp.asarray(labelled))
+
+
+def masked_mean(values: Array, mask: Array) -> Scalar:
+    """The mean of the values where the mask is true; not a number where it never is."""
+    total = jnp.where(mask, values, 0.0).sum()
+    return total / mask.sum().astype(total.dtype)

@@ -1,0 +1,52 @@
+"""Networks without any knowledge of filtering."""
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float
+
+from filtrax.arrays import Key
+
+
+class Perceptron(eqx.Module):
+    """Fully connected layers with ReLU between them and a linear output.
+
+    Kernels start Glorot-normal and biases at 1e-3, as in the paper. `final_std` sets the
+    standard deviation of the last kernel instead (and its bias to zero), so that a head can
+    start at, or close to, zero output.
+    """
+
+    layers: tuple[eqx.nn.Linear, ...]
+
+    def __init__(self, sizes: Sequence[int], *, final_std: float | None = None, key: Key):
+        if len(sizes) < 2 or min(sizes) < 1:
+            raise ValueError(
+                f"`sizes` must hold the input size, hidden sizes and output size, all positive: "
+                f"got {tuple(sizes)}."
+            )
+        pairs = list(itertools.pairwise(sizes))
+        starts = [(jax.nn.initializers.glorot_normal(), 1e-3)] * len(pairs)
+        if final_std is not None:
+            starts[-1] = (jax.nn.initializers.truncated_normal(final_std), 0.0)
+        keys = jr.split(key, len(pairs))
+        self.layers = tuple(
+            _linear(*pair, *start, key=k)
+            for pair, start, k in zip(pairs, starts, keys, strict=True)
+        )
+
+    def __call__(self, inputs: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
+        for layer in self.layers[:-1]:
+            inputs = jax.nn.relu(layer(inputs))
+        return self.layers[-1](inputs)
+
+
+def _linear(
+    inputs: int, outputs: int, initializer: Callable, bias: float, *, key: Key
+) -> eqx.nn.Linear:
+    layer = eqx.nn.Linear(inputs, outputs, key=key)
+    start = (initializer(key, layer.weight.shape), jnp.full(outputs, bias))
+    return eqx.tree_at(lambda linear: (linear.weight, linear.bias), layer, start)

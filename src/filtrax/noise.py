@@ -1,0 +1,174 @@
+"""Noise models: covariances that are valid whatever the optimizer does.
+
+A noise is a *head* (none for constant noise, or a network for heteroscedastic noise) times a
+*shape* (diagonal or full) plus a *floor*:
+
+    diagonal   C = diag((o + b)² + ε)
+    full       C = L Lᵀ + diag(ε),   L = lower triangle filled with o + b
+
+where o is the head's output (zero without a head), b a learned offset that is set so that C
+equals the start value while o is zero, and ε a fixed variance floor (Kloss et al. 2021,
+section 4.2, after Haarnoja et al. 2016).
+"""
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from filtrax.checks import as_float, check_covariance, check_shape
+from filtrax.linalg import square_root
+
+Head = Callable[..., Float[Array, " outputs"]]
+"""Maps what the noise depends on to numbers that are zero at the start value."""
+
+
+class AbstractNoise(eqx.Module):
+    """A covariance that may depend on inputs.
+
+    Process noise is called with `(state, control)`, a sensor's noise with its features.
+    """
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """The number of components."""
+
+    @abc.abstractmethod
+    def __call__(self, *inputs: Any) -> Float[Array, "x x"]:
+        """A factor F of the covariance F Fᵀ: F times white noise is a draw."""
+
+    @abc.abstractmethod
+    def covariance(self, *inputs: Any) -> Float[Array, "x x"]:
+        """The covariance."""
+
+
+class DiagonalNoise(AbstractNoise):
+    """Independent components: variance (o + b)² + ε."""
+
+    bias: Float[Array, " x"]
+    floor: tuple[float, ...]
+    head: Head | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.floor)
+
+    def __call__(self, *inputs: Any) -> Float[Array, "x x"]:
+        std, floor = self._unfloored(inputs), np.asarray(self.floor, self.bias.dtype)
+        # √(o + b)² has no derivative at zero; without a floor, o + b itself is a factor.
+        floored = jnp.sqrt(std**2 + np.where(floor > 0, floor, 1))
+        return jnp.diag(jnp.where(floor > 0, floored, std))
+
+    def covariance(self, *inputs: Any) -> Float[Array, "x x"]:
+        return jnp.diag(self._unfloored(inputs) ** 2 + np.asarray(self.floor, self.bias.dtype))
+
+    def _unfloored(self, inputs: Sequence[Any]) -> Float[Array, " x"]:
+        return _offset(self.head, self.bias, inputs)
+
+
+class FullNoise(AbstractNoise):
+    """Correlated components: covariance L Lᵀ + diag(ε)."""
+
+    bias: Float[Array, " entries"]
+    floor: tuple[float, ...]
+    head: Head | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.floor)
+
+    def __call__(self, *inputs: Any) -> Float[Array, "x x"]:
+        if not any(self.floor):
+            return self._triangle(inputs)
+        return square_root(self.covariance(*inputs))
+
+    def covariance(self, *inputs: Any) -> Float[Array, "x x"]:
+        triangle = self._triangle(inputs)
+        return triangle @ triangle.T + np.diag(np.asarray(self.floor, self.bias.dtype))
+
+    def _triangle(self, inputs: Sequence[Any]) -> Float[Array, "x x"]:
+        entries = _offset(self.head, self.bias, inputs)
+        lower = np.tri(self.size, dtype=bool)
+        place = np.cumsum(lower).reshape(lower.shape) - 1
+        return jnp.where(lower, entries[place], 0.0)
+
+
+def constant_noise(start: Any, floor: float | Sequence[float] = 0.0) -> DiagonalNoise | FullNoise:
+    """Noise that does not depend on anything.
+
+    `start` is a vector of standard deviations (diagonal noise) or a covariance matrix (full
+    noise), reached exactly before training. `floor` is a variance, one number or one per
+    component, that training cannot go below.
+    """
+    return _build(None, start, floor)
+
+
+def heteroscedastic_noise(
+    head: Head, start: Any, floor: float | Sequence[float] = 0.0
+) -> DiagonalNoise | FullNoise:
+    """Noise that depends on its inputs through a network.
+
+    `head` maps the inputs to one number per component (`start` a vector of standard deviations)
+    or to one per entry of the lower triangle, row by row (`start` a covariance matrix). The
+    start value is reached exactly where the head gives zero, as
+    `Perceptron(..., final_std=0.0)` does everywhere before training.
+    """
+    return _build(head, start, floor)
+
+
+def _build(head: Head | None, start: Any, floor: Any) -> DiagonalNoise | FullNoise:
+    start = as_float(start)
+    if start.ndim not in (1, 2):
+        raise ValueError(
+            "`start` must be a vector of standard deviations or a covariance matrix, "
+            f"got an array of shape {start.shape}."
+        )
+    size = start.shape[-1]
+    floors = np.broadcast_to(np.asarray(floor, float), (size,))
+    if not (np.isfinite(floors).all() and (floors >= 0).all()):
+        raise ValueError(f"`floor` must be finite and not negative, got {floor}.")
+    floor_values = tuple(float(value) for value in floors)
+    if start.ndim == 1:
+        return DiagonalNoise(_diagonal_bias(start, floors), floor_values, head)
+    check_covariance("start", start)
+    return FullNoise(_full_bias(start, floors), floor_values, head)
+
+
+def _diagonal_bias(std: Array, floor: np.ndarray) -> Array:
+    values = np.asarray(std, np.float64)
+    if not (np.isfinite(values).all() and (values >= 0).all()):
+        raise ValueError(f"Standard deviations must be finite and not negative, got {values}.")
+    above = values**2 - floor
+    # The square root of the floor, rounded to the precision of `std`, is not under the floor.
+    rounding = 4 * float(jnp.finfo(std.dtype).eps) * floor
+    if (above < -rounding).any():
+        raise ValueError(
+            f"`start` must not be under its floor: got standard deviations {values}, that is "
+            f"variances {values**2}, but the variance floor is {floor}."
+        )
+    return jnp.asarray(np.sqrt(np.maximum(above, 0)), std.dtype)
+
+
+def _full_bias(covariance: Array, floor: np.ndarray) -> Array:
+    above = covariance - jnp.asarray(np.diag(floor), covariance.dtype)
+    try:
+        check_covariance("start", above)
+    except ValueError:
+        raise ValueError(
+            f"`start` must not be under its floor: the covariance\n{covariance}\nminus the "
+            f"variance floor {floor} on its diagonal is not positive semi-definite."
+        ) from None
+    return square_root(above)[np.tril_indices(len(floor))]
+
+
+def _offset(head: Head | None, bias: Array, inputs: Sequence[Any]) -> Array:
+    if head is None:
+        return bias
+    output = head(*inputs)
+    check_shape("output of the noise head", output, bias.shape)
+    return output + bias

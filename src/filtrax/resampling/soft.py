@@ -1,0 +1,36 @@
+"""Soft resampling: weights that keep a gradient."""
+
+import jax
+import jax.numpy as jnp
+
+from filtrax.arrays import Key
+from filtrax.beliefs import Particles, uniform_log_weights
+from filtrax.resampling.base import AbstractAncestorResampler, AbstractResampler, offspring
+from filtrax.resampling.schemes import Systematic
+
+
+class Soft(AbstractResampler):
+    """Draws from a mixture of the weights and the uniform distribution (Karkus et al. 2018).
+
+        q = (1 - α) w + α / n,   ancestors a ~ q,   new weights ∝ w_a / q_a
+
+    The new weights correct for drawing from q and carry the gradient of w. With α = 0 this is
+    the scheme itself, with α = 1 plain importance weights on evenly drawn particles.
+    """
+
+    alpha: float = 0.05
+    scheme: AbstractAncestorResampler = Systematic()
+
+    def __check_init__(self):
+        if isinstance(self.alpha, float | int) and not 0 <= self.alpha <= 1:
+            raise ValueError(f"`alpha` must be between 0 and 1, got {self.alpha}.")
+
+    def __call__(self, particles: Particles, *, key: Key) -> Particles:
+        log_weights = particles.log_weights
+        alpha = jnp.asarray(self.alpha, log_weights.dtype)
+        # In logarithms, so that a weight that underflows keeps a finite gradient.
+        uniform = jnp.log(alpha) + uniform_log_weights(log_weights.size, log_weights.dtype)
+        log_mixed = jnp.logaddexp(jnp.log1p(-alpha) + log_weights, uniform)
+        ancestors = self.scheme.ancestors(log_mixed, key=key)
+        log_ratios = (log_weights - log_mixed)[ancestors]
+        return offspring(particles, ancestors, log_ratios - jax.nn.logsumexp(log_ratios))

@@ -1,0 +1,183 @@
+"""Sensors: from raw readings to measurements.
+
+A sensor is any callable `sensor(reading, context, *, key) -> Measurement`. It runs outside of
+the filter's loop, on all readings of a sequence at once.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jax.scipy.linalg import block_diag
+from jaxtyping import Array, Float, PyTree
+
+from filtrax.arrays import Context, Key, Observation, Reading, Seen
+from filtrax.checks import check_shape
+from filtrax.noise import AbstractNoise
+
+
+class Measurement(eqx.Module):
+    """What a sensor says of one reading.
+
+    **Attributes:**
+
+    - `value`: the observation.
+    - `covariance`: its uncertainty R.
+    - `features`: what a learned likelihood or a recurrent network uses instead; any pytree.
+    - `observed`: whether there is a measurement at all (a scalar), or which components there
+      are. Only Gaussian measurements can be split into components.
+    """
+
+    value: Float[Array, "*b z"]
+    covariance: Float[Array, "*b z z"]
+    features: PyTree = None
+    observed: Any = True
+
+    def seen(self) -> Array:
+        """Which components were observed."""
+        return jnp.broadcast_to(jnp.asarray(self.observed), self.value.shape)
+
+
+Sensor = Callable[..., Measurement]
+"""`sensor(reading, context, *, key)`; the key is for dropout and may be ignored."""
+
+
+class DirectSensor(eqx.Module):
+    """The reading is the observation; `noise(reading)` is its uncertainty."""
+
+    noise: AbstractNoise
+
+    def __call__(self, reading: Observation, context: Context, *, key: Key) -> Measurement:
+        del context, key
+        return Measurement(reading, self.noise.covariance(reading))
+
+    def simulate(self, expected: Observation, *, key: Key) -> Observation:
+        """Draws a reading where `expected` would be observed without noise."""
+        factor = self.noise(expected)
+        return expected + factor @ jr.normal(key, expected.shape, expected.dtype)
+
+
+class NetworkSensor(eqx.Module):
+    """Encoder, value head and noise head.
+
+    features = encoder(reading, context, key=key), value = head(features), R = noise(features).
+    While the encoder is frozen its features can be computed once and kept.
+    """
+
+    encoder: Callable[..., PyTree]
+    head: Callable[[Any], Observation]
+    noise: AbstractNoise
+
+    def __call__(self, reading: Reading, context: Context, *, key: Key) -> Measurement:
+        features = self.encoder(reading, context, key=key)
+        return Measurement(self.head(features), self.noise.covariance(features), features)
+
+
+class StackedSensors(eqx.Module):
+    """Several sensors side by side: a reading is a tuple with one reading for each.
+
+    A mask is a tuple, too: for each sensor, whether it reported or which components it did.
+    """
+
+    sensors: tuple[Sensor, ...]
+
+    def __call__(self, reading: tuple[Reading, ...], context: Context, *, key: Key) -> Measurement:
+        return sense(self, reading, None, context, key=key)
+
+    def simulate(self, expected: Observation, *, key: Key) -> tuple[Reading, ...]:
+        """Draws a reading for each sensor where `expected` would be observed without noise."""
+        keys = jr.split(key, len(self.sensors))
+        ends = np.cumsum([_size(sensor) for sensor in self.sensors])
+        parts = jnp.split(expected, ends[:-1])
+        return tuple(
+            draw_reading(sensor, part, key=k)
+            for sensor, part, k in zip(self.sensors, parts, keys, strict=True)
+        )
+
+
+def draw_reading(sensor: Sensor, expected: Observation, *, key: Key) -> Reading:
+    """A reading drawn where `expected` would be observed without noise."""
+    simulate = getattr(sensor, "simulate", None)
+    if simulate is None:
+        raise ValueError(
+            "Readings can be drawn for a `DirectSensor`, a stack of them, or a sensor with a "
+            f"`simulate(expected, *, key)` method: {type(sensor).__name__} has none."
+        )
+    return simulate(expected, key=key)
+
+
+def _size(sensor: Sensor) -> int:
+    """The number of components that a sensor observes."""
+    if isinstance(sensor, StackedSensors):
+        return sum(_size(part) for part in sensor.sensors)
+    noise = getattr(sensor, "noise", None)
+    if not isinstance(noise, AbstractNoise):
+        raise ValueError(
+            "Readings of stacked sensors can be drawn if each has a `noise`: "
+            f"{type(sensor).__name__} has none."
+        )
+    return noise.size
+
+
+def stack_sensors(*sensors: Sensor) -> StackedSensors:
+    """Joins sensors into one; the model's observation is their observations, one after another."""
+    if not sensors:
+        raise ValueError("`stack_sensors` needs at least one sensor, got none.")
+    return StackedSensors(sensors)
+
+
+def sense(
+    sensor: Sensor, reading: Reading, observed: Any, context: Context, *, key: Key
+) -> Measurement:
+    """Applies a sensor to what was observed of a reading.
+
+    Unseen readings are zeroed before the sensor sees them, so that NaN in their place harms
+    neither values nor gradients.
+    """
+    if isinstance(sensor, StackedSensors):
+        return _sense_stack(sensor, reading, observed, context, key=key)
+    if observed is None:
+        return sensor(reading, context, key=key)
+    measurement = sensor(_hide(reading, observed), context, key=key)
+    if jnp.ndim(observed) > 0:
+        check_shape("observed", observed, measurement.value.shape)
+    both = jnp.logical_and(measurement.observed, observed)
+    return eqx.tree_at(lambda m: m.observed, measurement, both)
+
+
+def _sense_stack(
+    stacked: StackedSensors, reading: Any, observed: Any, context: Context, *, key: Key
+) -> Measurement:
+    count = len(stacked.sensors)
+    masks = (None,) * count if observed is None else observed
+    for name, given in (("readings", reading), ("observed", masks)):
+        if not isinstance(given, tuple) or len(given) != count:
+            raise ValueError(
+                f"`{name}` of {count} stacked sensors must be a tuple of as many entries, "
+                f"got {jax.tree.map(jnp.shape, given)}."
+            )
+    parts = [
+        sense(sensor, r, mask, context, key=k)
+        for sensor, r, mask, k in zip(
+            stacked.sensors, reading, masks, jr.split(key, count), strict=True
+        )
+    ]
+    whole = all(part.observed is True for part in parts)
+    return Measurement(
+        jnp.concatenate([part.value for part in parts]),
+        block_diag(*(part.covariance for part in parts)),
+        tuple(part.features for part in parts),
+        True if whole else jnp.concatenate([part.seen() for part in parts]),
+    )
+
+
+def _hide(reading: Reading, observed: Seen) -> Reading:
+    def hide(leaf: Array) -> Array:
+        each = jnp.ndim(observed) > 0 and jnp.shape(leaf) == jnp.shape(observed)
+        return jnp.where(observed if each else jnp.any(observed), leaf, jnp.zeros_like(leaf))
+
+    return jax.tree.map(hide, reading)

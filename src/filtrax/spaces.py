@@ -1,0 +1,161 @@
+"""What the components of a vector mean.
+
+Every difference and every mean of states or observations goes through a `Space`, so angles are
+handled here and nowhere else.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from filtrax.checks import check_known
+
+
+class Space(eqx.Module):
+    """Names, angles, bounds and network scale of the components of a vector.
+
+    ```python
+    pose = Space(("x", "y", "heading"), angles=("heading",))
+    car = Space(("x", "heading"), angles={"heading": 360.0}, scale={"x": 10.0})
+    ```
+
+    **Arguments:**
+
+    - `names`: one name per component.
+    - `angles`: the names of circular components with period 2π, or a mapping from such names
+      to their periods. Their values live in [-period/2, period/2).
+    - `bounds`: a mapping from names to (lower, upper).
+    - `scale`: what networks divide a component by: one number, or a mapping from names.
+    """
+
+    names: tuple[str, ...] = eqx.field(static=True)
+    # Python numbers are not trained and compile into the program; an array in their place, put
+    # there by `StateSpaceModel.bind`, may differ from sequence to sequence.
+    periods: tuple[float | Array | None, ...]
+    bounds: tuple[tuple[float, float] | None, ...]
+    scale: tuple[float, ...]
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        angles: Sequence[str] | Mapping[str, float] = (),
+        bounds: Mapping[str, tuple[float, float]] | None = None,
+        scale: float | Mapping[str, float] = 1.0,
+    ):
+        if isinstance(names, str) or len(names) == 0 or len(set(names)) != len(names):
+            raise ValueError(f"`names` must be a sequence of distinct names, got {names!r}.")
+        if isinstance(angles, str):
+            raise ValueError(f"`angles` must be a sequence of names, got the string {angles!r}.")
+        if not isinstance(angles, Mapping):
+            angles = dict.fromkeys(angles, 2 * math.pi)
+        bounds = {} if bounds is None else bounds
+        if not isinstance(scale, Mapping):
+            scale = dict.fromkeys(names, scale)
+        for argument, given in (("angles", angles), ("bounds", bounds), ("scale", scale)):
+            unknown = [name for name in given if name not in names]
+            check_known(f"`{argument}` must name components of the space", unknown, names)
+        _check_numbers(angles, bounds, scale)
+        self.names = tuple(names)
+        self.periods = tuple(angles.get(name) for name in names)
+        self.bounds = tuple(bounds.get(name) for name in names)
+        self.scale = tuple(float(scale.get(name, 1.0)) for name in names)
+
+    @property
+    def size(self) -> int:
+        """The number of components."""
+        return len(self.names)
+
+    def index(self, *names: str) -> tuple[int, ...]:
+        """Where the named components are."""
+        unknown = [name for name in names if name not in self.names]
+        check_known("Components must be named as in the space", unknown, self.names)
+        return tuple(self.names.index(name) for name in names)
+
+    def difference(self, a: Float[Array, " x"], b: Float[Array, " x"]) -> Float[Array, " x"]:
+        """The difference a - b, the short way round for angles."""
+        return self._wrap_angles(a - b)
+
+    def wrap(self, vector: Float[Array, " x"]) -> Float[Array, " x"]:
+        """Brings angles into [-period/2, period/2) and bounded components into their bounds."""
+        vector = self._wrap_angles(vector)
+        if any(bound is not None for bound in self.bounds):
+            ends = [(-np.inf, np.inf) if bound is None else bound for bound in self.bounds]
+            lower, upper = np.asarray(ends, vector.dtype).T
+            vector = jnp.clip(vector, lower, upper)
+        return vector
+
+    def mean(
+        self,
+        points: Float[Array, "n x"],
+        weights: Float[Array, " n"],
+        reference: Float[Array, " x"] | None = None,
+    ) -> Float[Array, " x"]:
+        """The weighted mean: a reference point plus the mean of the wrapped offsets from it.
+
+        Unlike the angle of the mean unit vector this is exact for negative weights, too, as
+        long as the points lie within half a period of the reference. Without a reference,
+        angles are taken about their circular mean; weights must then be positive.
+        """
+        if reference is None:
+            reference = self._circular_mean(points, weights)
+        offsets = jax.vmap(self.difference, (0, None))(points, reference)
+        return self.wrap(reference + weights @ offsets)
+
+    def scaled(self, vector: Float[Array, " x"]) -> Float[Array, " x"]:
+        """A vector in the units that networks see."""
+        return vector / np.asarray(self.scale, vector.dtype)
+
+    def unscaled(self, output: Float[Array, " x"]) -> Float[Array, " x"]:
+        """The output of a network in natural units."""
+        return output * np.asarray(self.scale, output.dtype)
+
+    def _circular(self, dtype) -> tuple[np.ndarray, Array | np.ndarray]:
+        """Which components are angles, and all periods, with 1 in the other places."""
+        circular = np.asarray([period is not None for period in self.periods])
+        periods = [1.0 if period is None else period for period in self.periods]
+        if any(isinstance(period, jax.Array) for period in periods):
+            return circular, jnp.stack([jnp.asarray(period, dtype) for period in periods])
+        return circular, np.asarray(periods, dtype)
+
+    def _wrap_angles(self, vector: Array) -> Array:
+        circular, periods = self._circular(vector.dtype)
+        if not circular.any():
+            return vector
+        half = periods / 2
+        turned = vector - periods * jnp.floor(vector / periods + 0.5)
+        # Rounding can leave the turned angle just outside of the interval.
+        turned = jnp.where(turned >= half, turned - periods, turned)
+        turned = jnp.where(turned < -half, turned + periods, turned)
+        outside = (vector < -half) | (vector >= half)
+        return jnp.where(circular & outside, turned, vector)
+
+    def _circular_mean(self, points: Array, weights: Array) -> Array:
+        circular, periods = self._circular(points.dtype)
+        if not circular.any():
+            return jnp.zeros(self.size, points.dtype)
+        phase = points * (2 * math.pi / periods)[None, :]
+        angle = jnp.arctan2(weights @ jnp.sin(phase), weights @ jnp.cos(phase))
+        # The mean does not depend on its reference, so no gradient needs to pass here, and
+        # none can be spoiled by arctan2 where the unit vectors cancel.
+        angle = jax.lax.stop_gradient(angle * (periods / (2 * math.pi)))
+        return jnp.where(circular, angle, 0.0)
+
+
+def _check_numbers(
+    periods: Mapping[str, float],
+    bounds: Mapping[str, tuple[float, float]],
+    scale: Mapping[str, float],
+) -> None:
+    for what, given in (("period", periods), ("scale", scale)):
+        for name, number in given.items():
+            if number <= 0:
+                raise ValueError(f"The {what} of {name!r} must be positive, got {number}.")
+    for name, (lower, upper) in bounds.items():
+        if not lower < upper:
+            raise ValueError(f"The bounds of {name!r} must be ordered, got {lower} and {upper}.")

@@ -1,0 +1,105 @@
+"""Saving and loading filters and models.
+
+A file holds arrays and numbers by their names, never code: NumPy's .npz format without pickle.
+Loading fills a filter and a model of the same structure, built by the same program.
+"""
+
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from filtrax.checks import check_known
+
+Filter = TypeVar("Filter")
+Model = TypeVar("Model")
+
+FORMAT = 1
+
+
+def save(path: str | os.PathLike, filt: Any, model: Any) -> None:
+    """Writes all arrays and numbers of a filter and a model to a file.
+
+    The file appears under its name only once it is complete.
+    """
+    path = Path(path)
+    numbers: dict[str, Any] = {name: np.asarray(v) for name, v in _leaves(filt, model).items()}
+    numbers["filtrax.format"] = np.asarray(FORMAT)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            np.savez(file, allow_pickle=False, **numbers)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def load(path: str | os.PathLike, filt: Filter, model: Model) -> tuple[Filter, Model]:
+    """Reads a file that `save` wrote into a filter and a model of the same structure.
+
+    Raises if names, shapes or types differ from those in the file.
+    """
+    template = _leaves(filt, model)
+    stored = _read(Path(path))
+    check_known(
+        f"{path} does not fit the filter and model it is loaded into: it has unknown entries",
+        sorted(set(stored) - set(template)),
+        sorted(template),
+    )
+    missing = sorted(set(template) - set(stored))
+    if missing:
+        raise ValueError(
+            f"{path} does not fit the filter and model it is loaded into: it lacks {missing}."
+        )
+    for name, leaf in template.items():
+        expected, found = np.asarray(leaf), stored[name]
+        if expected.shape != found.shape or expected.dtype != found.dtype:
+            raise ValueError(
+                f"{path} holds {name} with shape {found.shape} and type {found.dtype}, but the "
+                f"filter and model it is loaded into have {expected.shape} and {expected.dtype}."
+            )
+    ordered = iter([_like(leaf, stored[name]) for name, leaf in template.items()])
+    return jax.tree.map(lambda leaf: next(ordered) if _is_number(leaf) else leaf, (filt, model))
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no saved filter at {path}.")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            stored = {name: archive[name] for name in archive.files}
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is not a complete file written by `save`: {error}") from error
+    version = stored.pop("filtrax.format", None)
+    if version is None or int(version) != FORMAT:
+        raise ValueError(f"{path} must be written by `save` in format {FORMAT}, got {version}.")
+    return stored
+
+
+def _leaves(filt: Any, model: Any) -> dict[str, Any]:
+    """All arrays and numbers by their names, like `model.process_noise.bias`."""
+    paths, _ = jax.tree_util.tree_flatten_with_path((filt, model))
+    roots = ("filter", "model")
+    return {
+        roots[path[0].idx] + jax.tree_util.keystr(path[1:]): leaf
+        for path, leaf in paths
+        if _is_number(leaf)
+    }
+
+
+def _is_number(leaf: Any) -> bool:
+    return eqx.is_array(leaf) or isinstance(leaf, bool | int | float)
+
+
+def _like(leaf: Any, stored: np.ndarray) -> Any:
+    """A stored value as what the leaf is: an array, or a plain number."""
+    return jnp.asarray(stored) if eqx.is_array(leaf) else type(leaf)(stored.item())

@@ -1,0 +1,251 @@
+"""Training by gradient descent through the filter."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float
+
+from filtrax.arrays import Key
+from filtrax.filters import AbstractFilter
+from filtrax.filters.run import check_sequence
+from filtrax.losses import Loss
+from filtrax.model import StateSpaceModel
+from filtrax.training.objectives import Objective, filtering
+from filtrax.training.parts import trainable
+from filtrax.trajectory import Trajectory
+
+
+class History(eqx.Module):
+    """What happened in each training step.
+
+    `gradient_norm` is the norm before clipping, `clipped_norm` the one the optimizer saw.
+    """
+
+    loss: np.ndarray
+    gradient_norm: np.ndarray
+    clipped_norm: np.ndarray
+
+
+class Progress(eqx.Module):
+    """What a progress callback is told: steps done, steps in all, and the latest mean loss."""
+
+    step: int
+    num_steps: int
+    loss: float
+
+
+class DivergenceError(RuntimeError):
+    """Training met a loss or gradient that is not finite.
+
+    `filt` and `model` are as they were before that step; `history` ends with it.
+    """
+
+    def __init__(self, step: int, filt: Any, model: Any, history: History):
+        super().__init__(
+            f"Training diverged in step {step}: the loss or its gradient is not finite. The "
+            "parameters before that step are in the exception's `filt` and `model`. Lower the "
+            "learning rate, clip gradients with `clip_norm`, raise noise floors, or train on "
+            "shorter sequences first."
+        )
+        self.step, self.filt, self.model, self.history = step, filt, model, history
+
+
+class _Recipe(eqx.Module):
+    """What is the same in all steps."""
+
+    objective: Objective
+    optimizer: optax.GradientTransformation
+    augment: Callable[[Trajectory, Key], Trajectory] | None
+    batch_size: int
+    clip_norm: float | None
+
+
+class _State(eqx.Module):
+    """What one training step hands to the next."""
+
+    parameters: Any
+    optimizer: Any
+    step: Any
+    diverged: Bool[Array, ""]
+    records: dict[str, Float[Array, " steps"]]
+
+
+def fit(
+    filt: AbstractFilter,
+    model: StateSpaceModel,
+    data: Trajectory,
+    *,
+    loss: Loss | None = None,
+    objective: Objective | None = None,
+    train: Sequence[str] = ("model", "filter"),
+    optimizer: optax.GradientTransformation,
+    num_steps: int,
+    batch_size: int = 32,
+    augment: Callable[[Trajectory, Key], Trajectory] | None = None,
+    clip_norm: float | None = None,
+    callback: Callable[[Progress], None] | None = None,
+    callback_every: int = 100,
+    key: Key,
+) -> tuple[Any, Any, History]:
+    """Minimizes an objective over the named parts of a filter and a model.
+
+    **Arguments:**
+
+    - `data`: trajectories with a leading axis (`trajectory.stack` makes them), or a single one.
+    - `loss`, `objective`: what is minimized; a loss is short for `filtering(loss)`.
+    - `train`: the parts to train, named from the roots "model" and "filter", as in
+      `("model.sensor.noise", "filter.scaling")`. All else stays as it is, bit for bit.
+    - `optimizer`, `num_steps`, `batch_size`: batches are drawn without replacement, in a new
+      order whenever the data are used up; data of fewer trajectories are one batch.
+    - `augment`: applied to each trajectory that is drawn, for instance
+      `lambda t, key: perturb(t, key=key)`.
+    - `clip_norm`: gradients longer than this are shortened to it.
+    - `callback`: called about every `callback_every` steps and after the last one.
+
+    **Returns:** the filter, the model in inference mode, and the history. Raises `DivergenceError`
+    when a loss or gradient is not finite.
+    """
+    if (loss is None) == (objective is None):
+        raise ValueError("`fit` needs either `loss` or `objective`, not both.")
+    if num_steps < 1 or batch_size < 1 or callback_every < 1:
+        raise ValueError(
+            "`num_steps`, `batch_size` and `callback_every` must be at least 1, "
+            f"got {num_steps}, {batch_size} and {callback_every}."
+        )
+    if clip_norm is not None and clip_norm <= 0:
+        raise ValueError(f"`clip_norm` must be positive, got {clip_norm}.")
+    data = _as_data_set(data, model)
+    model = eqx.nn.inference_mode(model, value=False)
+    parameters, rest = eqx.partition((filt, model), trainable(filt, model, train))
+    recipe = _Recipe(
+        objective=filtering(loss) if objective is None else objective,
+        optimizer=optimizer,
+        augment=augment,
+        batch_size=min(batch_size, data.initial.shape[0]),
+        clip_norm=clip_norm,
+    )
+    names = ("loss", "gradient_norm", "clipped_norm")
+    state = _State(
+        parameters=parameters,
+        optimizer=optimizer.init(parameters),
+        step=jnp.asarray(0),
+        diverged=jnp.asarray(False),
+        records={name: jnp.full(num_steps, jnp.nan, data.initial.dtype) for name in names},
+    )
+    done = 0
+    while done < num_steps:
+        end = min(done + callback_every, num_steps)
+        state = _train_until(recipe, rest, data, key, state, jnp.asarray(end))
+        if state.diverged:
+            failed = int(state.step) - 1
+            history = _history(state.records, failed + 1)
+            raise DivergenceError(failed, *_finished(state.parameters, rest), history)
+        if callback is not None:
+            recent = float(np.mean(np.asarray(state.records["loss"][done:end])))
+            callback(Progress(end, num_steps, recent))
+        done = end
+    return *_finished(state.parameters, rest), _history(state.records, num_steps)
+
+
+@eqx.filter_jit
+def _train_until(recipe, rest, data, key, state, end):
+    # A loop whose end is traced: one compilation serves chunks of any length.
+    return jax.lax.while_loop(
+        lambda state: (state.step < end) & ~state.diverged,
+        lambda state: _step(recipe, rest, data, key, state),
+        state,
+    )
+
+
+def _step(recipe, rest, data, key, state):
+    order_key, step_key = jr.split(key)
+    num_steps = state.records["loss"].size
+    progress = (state.step / num_steps).astype(data.initial.dtype)
+    batch = _draw(data, recipe.batch_size, state.step, order_key)
+    value, gradient = eqx.filter_value_and_grad(_batch_loss)(
+        state.parameters, rest, recipe, batch, progress, jr.fold_in(step_key, state.step)
+    )
+    norm = optax.tree.norm(gradient)
+    clipped = _clip(gradient, norm, recipe.clip_norm)
+    # Optax mixes integer counters and floats, which strict promotion (a user's choice) forbids.
+    with jax.numpy_dtype_promotion("standard"):
+        updates, moments = recipe.optimizer.update(clipped, state.optimizer, state.parameters)
+    finite = jnp.isfinite(value) & jnp.isfinite(norm)
+    parameters, moments = jax.tree.map(
+        lambda new, old: jnp.where(finite, new, old),
+        (eqx.apply_updates(state.parameters, updates), moments),
+        (state.parameters, state.optimizer),
+    )
+    values = {"loss": value, "gradient_norm": norm, "clipped_norm": optax.tree.norm(clipped)}
+    records = {
+        name: record.at[state.step].set(values[name].astype(record.dtype))
+        for name, record in state.records.items()
+    }
+    return _State(parameters, moments, state.step + 1, ~finite, records)
+
+
+def _batch_loss(parameters, rest, recipe, batch, progress, key):
+    filt, model = eqx.combine(parameters, rest)
+
+    def one(trajectory, key):
+        augment_key, key = jr.split(key)
+        if recipe.augment is not None:
+            trajectory = recipe.augment(trajectory, augment_key)
+        return recipe.objective(filt, model, trajectory, progress, key)
+
+    return jax.vmap(one)(batch, jr.split(key, recipe.batch_size)).mean()
+
+
+def _clip(gradient: Any, norm: Array, largest: float | None) -> Any:
+    """The gradient, scaled to the largest norm where it is longer."""
+    if largest is None:
+        return gradient
+    scale = jnp.where(norm > largest, largest / norm, 1.0)
+    return jax.tree.map(lambda leaf: leaf * scale.astype(leaf.dtype), gradient)
+
+
+def _draw(data: Trajectory, size: int, step: Array, key: Key) -> Trajectory:
+    """The batch of a step: the data in an order that changes with each pass over them."""
+    total = data.initial.shape[0]
+    per_pass = total // size
+    order = jr.permutation(jr.fold_in(key, step // per_pass), total)
+    chosen = jax.lax.dynamic_slice_in_dim(order, (step % per_pass) * size, size)
+    return jax.tree.map(lambda leaf: leaf[chosen], data)
+
+
+def _as_data_set(data: Trajectory, model: StateSpaceModel) -> Trajectory:
+    if not isinstance(data, Trajectory):
+        raise TypeError(f"`data` must be a Trajectory, got a {type(data).__name__}.")
+    data = jax.tree.map(jnp.asarray, data)
+    if data.initial.ndim == 1:
+        data = jax.tree.map(lambda leaf: leaf[None], data)
+    size = model.state_space.size
+    count = data.initial.shape[0]
+    if data.initial.shape != (count, size):
+        raise ValueError(
+            f"`data.initial` must have shape (trajectories, {size}), got {data.initial.shape}."
+        )
+    for leaf in jax.tree.leaves(data):
+        if leaf.shape[:1] != (count,):
+            raise ValueError(
+                f"All arrays of `data` must have a leading axis of {count} trajectories like "
+                f"`data.initial`, got an array of shape {leaf.shape}."
+            )
+    merge = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])  # noqa: E731
+    check_sequence(*jax.tree.map(merge, (data.controls, data.readings, data.observed)))
+    return data
+
+
+def _finished(parameters: Any, rest: Any) -> tuple[Any, Any]:
+    filt, model = eqx.combine(parameters, rest)
+    return filt, eqx.nn.inference_mode(model)
+
+
+def _history(records: dict[str, Array], count: int) -> History:
+    return History(**{name: np.asarray(record[:count]) for name, record in records.items()})

@@ -1,0 +1,168 @@
+"""Trajectories: what a filter is trained and tested on.
+
+A data set is one `Trajectory` whose arrays all have a leading axis. The functions here work on
+one trajectory and may be mapped (`jax.vmap`) over such a data set, except `stack` and `split`,
+which make and take data sets.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from filtrax.arrays import Context, Key
+from filtrax.beliefs import Gaussian
+from filtrax.checks import as_float
+
+
+class Trajectory(eqx.Module):
+    """One sequence of T steps.
+
+    `controls[t]` acts on the way *to* `states[t]`, and `readings[t]` is taken *at* `states[t]`.
+
+    **Attributes:**
+
+    - `initial`, `initial_covariance`: mean and covariance of the belief before the first step.
+    - `controls`: a pytree of arrays with a leading time axis, or None.
+    - `readings`: raw sensor data, a pytree of arrays with a leading time axis.
+    - `states`: the true states, or None where there is no ground truth.
+    - `observed`: which readings exist, per step or per step and component; for a stack of
+      sensors a tuple of such masks. None: all.
+    - `labelled`: which true states are known, per step or per step and component. None: all.
+    - `context`: what is constant in the sequence.
+    """
+
+    initial: Float[Array, "*b x"] = eqx.field(converter=as_float)
+    initial_covariance: Float[Array, "*b x x"] = eqx.field(converter=as_float)
+    controls: PyTree
+    readings: PyTree
+    states: Float[Array, "*b t x"] | None = None
+    observed: PyTree[Bool[Array, "..."]] | None = None
+    labelled: Bool[Array, "..."] | None = None
+    context: Context = None
+
+    @property
+    def prior(self) -> Gaussian:
+        """The belief before the first step."""
+        return Gaussian(self.initial, self.initial_covariance)
+
+    @property
+    def num_steps(self) -> int:
+        """The number of steps (of one trajectory, not of a data set)."""
+        return jax.tree.leaves(self.readings)[0].shape[0]
+
+    def known_states(self) -> tuple[Float[Array, "t x"], Bool[Array, "t x"]]:
+        """The true states, zero where they are not labelled, and which components are."""
+        if self.states is None:
+            raise ValueError("This needs true states, but `states` of the trajectory is None.")
+        return known_states(self.states, self.labelled)
+
+
+def known_states(
+    states: Float[Array, "*b x"], labelled: Bool[Array, "..."] | None
+) -> tuple[Float[Array, "*b x"], Bool[Array, "*b x"]]:
+    """States with zeros where they are not labelled, and the mask per component.
+
+    A mask has one entry per state, or one per component; no mask means that all are labelled.
+    """
+    if labelled is None:
+        return states, jnp.ones(states.shape, bool)
+    if labelled.ndim < states.ndim:
+        labelled = labelled[..., None]
+    labels = jnp.broadcast_to(labelled, states.shape)
+    return jnp.where(labels, states, 0.0), labels
+
+
+def subsequence(trajectory: Trajectory, start: int | Int[Array, ""], length: int) -> Trajectory:
+    """The steps start, ..., start + length - 1.
+
+    It begins at the true state before them, `states[start - 1]`, or for start 0 at the initial
+    state, with the covariance of the initial state. `start` may be traced.
+    """
+    states, num_steps = trajectory.known_states()[0], trajectory.num_steps
+    if not 1 <= length <= num_steps:
+        raise ValueError(
+            f"`length` must be between 1 and the {num_steps} steps of the trajectory, got {length}."
+        )
+    if isinstance(start, int) and not 0 <= start <= num_steps - length:
+        raise ValueError(
+            f"`start` must be between 0 and {num_steps - length}, so that {length} of "
+            f"{num_steps} steps are left: got {start}."
+        )
+    start = jnp.asarray(start)
+    initial = jnp.where(start == 0, trajectory.initial, states[jnp.maximum(start - 1, 0)])
+    cut = _map_steps(lambda array: jax.lax.dynamic_slice_in_dim(array, start, length), trajectory)
+    return dataclasses.replace(cut, initial=initial)
+
+
+def random_subsequence(trajectory: Trajectory, length: int, *, key: Key) -> Trajectory:
+    """A sub-sequence whose start is drawn uniformly from those that follow a known state."""
+    known = trajectory.known_states()[1].all(-1)
+    # Before the first step comes the initial state, which is always known.
+    allowed = jnp.append(True, known[:-1])[: max(known.size - length, 0) + 1]
+    start = jr.categorical(key, jnp.where(allowed, 0.0, -jnp.inf))
+    return subsequence(trajectory, start, length)
+
+
+def perturb(trajectory: Trajectory, *, key: Key) -> Trajectory:
+    """Draws the initial state from N(initial, initial_covariance)."""
+    return dataclasses.replace(trajectory, initial=trajectory.prior.sample(key=key))
+
+
+def pad(trajectory: Trajectory, num_steps: int) -> Trajectory:
+    """Appends steps that are neither observed nor labelled, up to `num_steps`."""
+    missing = num_steps - trajectory.num_steps
+    if missing < 0:
+        raise ValueError(
+            f"`num_steps` must be at least the {trajectory.num_steps} steps of the trajectory, "
+            f"got {num_steps}."
+        )
+    everything = jnp.ones(trajectory.num_steps, bool)
+    observed, labelled = trajectory.observed, trajectory.labelled
+    if observed is None:
+        sensors = trajectory.readings if isinstance(trajectory.readings, tuple) else None
+        observed = everything if sensors is None else (everything,) * len(sensors)
+    if labelled is None and trajectory.states is not None:
+        labelled = everything
+
+    def extend(array: Array) -> Array:
+        return jnp.concatenate([array, jnp.zeros((missing, *array.shape[1:]), array.dtype)])
+
+    masked = dataclasses.replace(trajectory, observed=observed, labelled=labelled)
+    return _map_steps(extend, masked)
+
+
+def stack(trajectories: Sequence[Trajectory]) -> Trajectory:
+    """A data set of trajectories; shorter ones are padded to the longest."""
+    if not trajectories:
+        raise ValueError("`trajectories` must hold at least one trajectory, got none.")
+    counts = {trajectory.num_steps for trajectory in trajectories}
+    if len(counts) > 1:
+        trajectories = [pad(trajectory, max(counts)) for trajectory in trajectories]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trajectories)
+
+
+def split(data: Trajectory, sizes: Sequence[int], *, key: Key) -> tuple[Trajectory, ...]:
+    """Shuffles a data set and cuts it into data sets of the given sizes."""
+    total = data.initial.shape[0]
+    if sum(sizes) > total or min(sizes, default=0) < 1:
+        raise ValueError(
+            f"`sizes` must be positive and sum to at most {total} trajectories, got {tuple(sizes)}."
+        )
+    order, parts, begin = jr.permutation(key, total), [], 0
+    for size in sizes:
+        chosen = order[begin : begin + size]
+        parts.append(jax.tree.map(lambda leaf, chosen=chosen: leaf[chosen], data))
+        begin += size
+    return tuple(parts)
+
+
+def _map_steps(function: Callable[[Array], Array], trajectory: Trajectory) -> Trajectory:
+    """Applies a function to every array that has a time axis."""
+    timed = ("controls", "readings", "states", "observed", "labelled")
+    steps = {name: jax.tree.map(function, getattr(trajectory, name)) for name in timed}
+    return dataclasses.replace(trajectory, **steps)
