@@ -15,7 +15,7 @@ $(READY): pyproject.toml
 	touch $(READY)
 
 test: $(READY)
-	$(BIN)/pytest -n 2 -m "not documentation"
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not documentation"
 
 docs: $(READY)
 	$(BIN)/pytest -n 2 -m documentation

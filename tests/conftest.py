@@ -1,5 +1,11 @@
 """Strict numerics for all tests: nothing is promoted or broadcast by accident."""
 
+import os
+
+# Tests compile much and run little: the compiler's optimizations cost more than they save. They
+# are on in the tests that run in processes of their own (speed, documentation).
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
 import jax
 import pytest
 from hypothesis import settings
@@ -16,3 +22,17 @@ settings.load_profile("filtrax")
 @pytest.fixture
 def key():
     return jax.random.key(0)
+
+
+@pytest.fixture
+def unrolled_algebra(monkeypatch):
+    """Runs small-matrix algebra as a GPU would, whatever this machine is."""
+
+    def unrolled_always(library, unrolled, *operands):
+        del library
+        return unrolled(*operands)
+
+    monkeypatch.setattr("filtrax.linalg._per_platform", unrolled_always)
+    jax.clear_caches()
+    yield
+    jax.clear_caches()

@@ -18,7 +18,7 @@ from filtrax.filters import (
 )
 from filtrax.likelihoods import GaussianLikelihood, LearnedLikelihood
 from filtrax.model import ResidualProcess, StateSpaceModel, simulate
-from filtrax.noise import constant_noise, heteroscedastic_noise
+from filtrax.noise import StateHead, constant_noise, heteroscedastic_noise
 from filtrax.sensors import DirectSensor, Measurement, NetworkSensor, stack_sensors
 from filtrax.spaces import Space
 from filtrax.training import fit, load, save
@@ -45,6 +45,7 @@ __all__ = [
     "ResidualProcess",
     "Scaling",
     "Space",
+    "StateHead",
     "StateSpaceModel",
     "Trajectory",
     "UnscentedKalmanFilter",

@@ -23,6 +23,15 @@ def as_float(value: Any) -> Array:
     return array.astype(jnp.result_type(float))
 
 
+def as_arrays(tree: Any) -> Any:
+    """Turns the lists of numbers or arrays in a tree into arrays."""
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(leaf) if isinstance(leaf, list) else leaf,
+        tree,
+        is_leaf=lambda leaf: isinstance(leaf, list),
+    )
+
+
 def is_concrete(tree: Any) -> bool:
     """Whether the values of all arrays in a tree are known (no tracer among them)."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))

@@ -5,7 +5,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float
 
@@ -101,9 +100,15 @@ def simulate(
     """
     if (controls is None) == (num_steps is None):
         raise ValueError("`simulate` needs either `controls` or `num_steps`, not both.")
+    states, readings = _draw(model, prior, controls, num_steps, context, key)
+    return Trajectory(prior.mean, prior.covariance, controls, readings, states, context=context)
+
+
+@eqx.filter_jit
+def _draw(model, prior, controls, num_steps, context, key):
     bound = model.bind(context)
     initial_key, key = jr.split(key)
-    initial = model.state_space.wrap(prior.sample(key=initial_key))
+    initial = bound.state_space.wrap(prior.sample(key=initial_key))
 
     def step(state, inputs):
         control, key = inputs
@@ -114,9 +119,9 @@ def simulate(
         reading = draw_reading(bound.sensor, bound.observe(state), key=sensor_key)
         return state, (state, reading)
 
-    count = jax.tree.leaves(controls)[0].shape[0] if num_steps is None else num_steps
-    _, (states, readings) = jax.lax.scan(step, initial, (controls, jr.split(key, count)))
-    return Trajectory(prior.mean, prior.covariance, controls, readings, states, context=context)
+    keys = jr.split(key, jax.tree.leaves(controls)[0].shape[0] if num_steps is None else num_steps)
+    _, (states, readings) = jax.lax.scan(step, initial, (controls, keys))
+    return states, readings
 
 
 class ResidualProcess(eqx.Module):
@@ -130,5 +135,5 @@ class ResidualProcess(eqx.Module):
     space: Space
 
     def __call__(self, state: State, control: Control) -> State:
-        inputs = [self.space.scaled(state), *map(jnp.ravel, jax.tree.leaves(control))]
-        return state + self.space.unscaled(self.network(jnp.concatenate(inputs)))
+        output = self.network(self.space.network_input(state, control))
+        return state + self.space.unscaled(output)

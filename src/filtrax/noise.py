@@ -16,12 +16,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from filtrax.checks import as_float, check_covariance, check_shape
+from filtrax.arrays import Control, State
+from filtrax.checks import as_float, check_covariance, check_shape, is_concrete
 from filtrax.linalg import square_root
+from filtrax.spaces import Space
 
 Head = Callable[..., Float[Array, " outputs"]]
 """Maps what the noise depends on to numbers that are zero at the start value."""
@@ -39,11 +42,11 @@ class AbstractNoise(eqx.Module):
         """The number of components."""
 
     @abc.abstractmethod
-    def __call__(self, *inputs: Any) -> Float[Array, "x x"]:
+    def __call__(self, *args: Any, **kwargs: Any) -> Float[Array, "x x"]:
         """A factor F of the covariance F Fᵀ: F times white noise is a draw."""
 
     @abc.abstractmethod
-    def covariance(self, *inputs: Any) -> Float[Array, "x x"]:
+    def covariance(self, *args: Any, **kwargs: Any) -> Float[Array, "x x"]:
         """The covariance."""
 
 
@@ -51,7 +54,7 @@ class DiagonalNoise(AbstractNoise):
     """Independent components: variance (o + b)² + ε."""
 
     bias: Float[Array, " x"]
-    floor: tuple[float, ...]
+    floor: tuple[float, ...] = eqx.field(static=True)
     head: Head | None = None
 
     @property
@@ -75,7 +78,7 @@ class FullNoise(AbstractNoise):
     """Correlated components: covariance L Lᵀ + diag(ε)."""
 
     bias: Float[Array, " entries"]
-    floor: tuple[float, ...]
+    floor: tuple[float, ...] = eqx.field(static=True)
     head: Head | None = None
 
     @property
@@ -96,6 +99,24 @@ class FullNoise(AbstractNoise):
         lower = np.tri(self.size, dtype=bool)
         place = np.cumsum(lower).reshape(lower.shape) - 1
         return jnp.where(lower, entries[place], 0.0)
+
+
+class StateHead(eqx.Module):
+    """A network of state and control as the head of process noise.
+
+    It sees the scaled state and the control, and gives one number per component or per entry of
+    the lower triangle, in the units of the network.
+    """
+
+    network: Callable[[Float[Array, " inputs"]], Float[Array, " outputs"]]
+    space: Space
+
+    def __call__(self, state: State, control: Control) -> Float[Array, " outputs"]:
+        output = self.network(self.space.network_input(state, control))
+        if output.size == self.space.size:
+            return self.space.unscaled(output)
+        row, _ = np.tril_indices(self.space.size)
+        return output * np.asarray(self.space.scale, output.dtype)[row]
 
 
 def constant_noise(start: Any, floor: float | Sequence[float] = 0.0) -> DiagonalNoise | FullNoise:
@@ -140,22 +161,23 @@ def _build(head: Head | None, start: Any, floor: Any) -> DiagonalNoise | FullNoi
 
 
 def _diagonal_bias(std: Array, floor: np.ndarray) -> Array:
-    values = np.asarray(std, np.float64)
-    if not (np.isfinite(values).all() and (values >= 0).all()):
-        raise ValueError(f"Standard deviations must be finite and not negative, got {values}.")
-    above = values**2 - floor
-    # The square root of the floor, rounded to the precision of `std`, is not under the floor.
-    rounding = 4 * float(jnp.finfo(std.dtype).eps) * floor
-    if (above < -rounding).any():
-        raise ValueError(
-            f"`start` must not be under its floor: got standard deviations {values}, that is "
-            f"variances {values**2}, but the variance floor is {floor}."
-        )
-    return jnp.asarray(np.sqrt(np.maximum(above, 0)), std.dtype)
+    if is_concrete(std):
+        values = np.asarray(std, np.float64)
+        if not (np.isfinite(values).all() and (values >= 0).all()):
+            raise ValueError(f"Standard deviations must be finite and not negative, got {values}.")
+        # The square root of the floor, rounded to the precision of `std`, is not under the floor.
+        rounding = 4 * float(jnp.finfo(std.dtype).eps) * floor
+        if (values**2 - floor < -rounding).any():
+            raise ValueError(
+                f"`start` must not be under its floor: got standard deviations {values}, that is "
+                f"variances {values**2}, but the variance floor is {floor}."
+            )
+    above = jnp.sqrt(jnp.maximum(std**2 - floor.astype(std.dtype), 0.0))
+    return jnp.where(floor > 0, above, std)
 
 
 def _full_bias(covariance: Array, floor: np.ndarray) -> Array:
-    above = covariance - jnp.asarray(np.diag(floor), covariance.dtype)
+    above = covariance - np.diag(floor).astype(covariance.dtype)
     try:
         check_covariance("start", above)
     except ValueError:
@@ -163,7 +185,7 @@ def _full_bias(covariance: Array, floor: np.ndarray) -> Array:
             f"`start` must not be under its floor: the covariance\n{covariance}\nminus the "
             f"variance floor {floor} on its diagonal is not positive semi-definite."
         ) from None
-    return square_root(above)[np.tril_indices(len(floor))]
+    return jax.jit(square_root)(above)[np.tril_indices(len(floor))]
 
 
 def _offset(head: Head | None, bias: Array, inputs: Sequence[Any]) -> Array:

@@ -153,7 +153,13 @@ def _sense_stack(
     stacked: StackedSensors, reading: Any, observed: Any, context: Context, *, key: Key
 ) -> Measurement:
     count = len(stacked.sensors)
-    masks = (None,) * count if observed is None else observed
+    # One mask per step, or none, applies to all sensors.
+    masks = observed if isinstance(observed, tuple) else (observed,) * count
+    if jnp.ndim(masks[0]) > 0 and not isinstance(observed, tuple):
+        raise ValueError(
+            f"A mask per component of {count} stacked sensors must be a tuple with one mask for "
+            f"each, got one array of shape {jnp.shape(observed)} per step."
+        )
     for name, given in (("readings", reading), ("observed", masks)):
         if not isinstance(given, tuple) or len(given) != count:
             raise ValueError(

@@ -6,6 +6,7 @@ handled here and nowhere else.
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -34,11 +35,10 @@ class Space(eqx.Module):
     """
 
     names: tuple[str, ...] = eqx.field(static=True)
-    # Python numbers are not trained and compile into the program; an array in their place, put
-    # there by `StateSpaceModel.bind`, may differ from sequence to sequence.
+    # An array in the place of a number may differ from sequence to sequence.
     periods: tuple[float | Array | None, ...]
-    bounds: tuple[tuple[float, float] | None, ...]
-    scale: tuple[float, ...]
+    bounds: tuple[tuple[float, float] | None, ...] = eqx.field(static=True)
+    scale: tuple[float, ...] = eqx.field(static=True)
 
     def __init__(
         self,
@@ -110,6 +110,11 @@ class Space(eqx.Module):
     def scaled(self, vector: Float[Array, " x"]) -> Float[Array, " x"]:
         """A vector in the units that networks see."""
         return vector / np.asarray(self.scale, vector.dtype)
+
+    def network_input(self, vector: Float[Array, " x"], *others: Any) -> Float[Array, " inputs"]:
+        """The scaled vector, followed by all entries of other trees, like a control."""
+        rest = [jnp.ravel(leaf) for leaf in jax.tree.leaves(others)]
+        return jnp.concatenate([self.scaled(vector), *rest])
 
     def unscaled(self, output: Float[Array, " x"]) -> Float[Array, " x"]:
         """The output of a network in natural units."""

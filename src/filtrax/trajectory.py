@@ -7,6 +7,7 @@ which make and take data sets.
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,6 +18,9 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from filtrax.arrays import Context, Key
 from filtrax.beliefs import Gaussian
 from filtrax.checks import as_float
+
+TIMED = ("controls", "readings", "states", "observed", "labelled")
+"""The parts of a trajectory that have a time axis."""
 
 
 class Trajectory(eqx.Module):
@@ -122,12 +126,8 @@ def pad(trajectory: Trajectory, num_steps: int) -> Trajectory:
             f"got {num_steps}."
         )
     everything = jnp.ones(trajectory.num_steps, bool)
-    observed, labelled = trajectory.observed, trajectory.labelled
-    if observed is None:
-        sensors = trajectory.readings if isinstance(trajectory.readings, tuple) else None
-        observed = everything if sensors is None else (everything,) * len(sensors)
-    if labelled is None and trajectory.states is not None:
-        labelled = everything
+    observed = everything if trajectory.observed is None else trajectory.observed
+    labelled = everything if trajectory.labelled is None else trajectory.labelled
 
     def extend(array: Array) -> Array:
         return jnp.concatenate([array, jnp.zeros((missing, *array.shape[1:]), array.dtype)])
@@ -143,6 +143,12 @@ def stack(trajectories: Sequence[Trajectory]) -> Trajectory:
     counts = {trajectory.num_steps for trajectory in trajectories}
     if len(counts) > 1:
         trajectories = [pad(trajectory, max(counts)) for trajectory in trajectories]
+    observed = _alike([trajectory.observed for trajectory in trajectories], max(counts))
+    labelled = _alike([trajectory.labelled for trajectory in trajectories], max(counts))
+    trajectories = [
+        dataclasses.replace(trajectory, observed=seen, labelled=labels)
+        for trajectory, seen, labels in zip(trajectories, observed, labelled, strict=True)
+    ]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trajectories)
 
 
@@ -161,8 +167,24 @@ def split(data: Trajectory, sizes: Sequence[int], *, key: Key) -> tuple[Trajecto
     return tuple(parts)
 
 
+def _alike(masks: Sequence[Any], num_steps: int) -> list[Any]:
+    """The same masks, all as detailed as the most detailed among them."""
+    if all(mask is None for mask in masks):
+        return list(masks)
+    widths = [len(mask) for mask in masks if isinstance(mask, tuple)]
+    if widths:  # stacked sensors: one mask for each
+        rows = [mask if isinstance(mask, tuple) else (mask,) * widths[0] for mask in masks]
+        columns = [_alike(column, num_steps) for column in zip(*rows, strict=True)]
+        return list(zip(*columns, strict=True))
+    arrays = [jnp.ones(num_steps, bool) if mask is None else mask for mask in masks]
+    widest = max(arrays, key=jnp.ndim).shape
+    return [
+        jnp.broadcast_to(array.reshape(array.shape + (1,) * (len(widest) - array.ndim)), widest)
+        for array in arrays
+    ]
+
+
 def _map_steps(function: Callable[[Array], Array], trajectory: Trajectory) -> Trajectory:
     """Applies a function to every array that has a time axis."""
-    timed = ("controls", "readings", "states", "observed", "labelled")
-    steps = {name: jax.tree.map(function, getattr(trajectory, name)) for name in timed}
+    steps = {name: jax.tree.map(function, getattr(trajectory, name)) for name in TIMED}
     return dataclasses.replace(trajectory, **steps)

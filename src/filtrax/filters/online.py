@@ -11,6 +11,7 @@ import numpy as np
 
 from filtrax.arrays import Context, Control, Key, Reading
 from filtrax.beliefs import Gaussian
+from filtrax.checks import as_arrays
 from filtrax.filters.base import AbstractFilter, Belief, Info
 from filtrax.filters.run import check_finite_reading
 from filtrax.model import StateSpaceModel, check_model
@@ -48,7 +49,7 @@ class OnlineFilter(eqx.Module, Generic[Belief]):
         key: Key,
     ) -> tuple[Belief, Info]:
         """The belief after a control and a reading: one compiled call, sensor included."""
-        control, reading = jax.tree.map(_as_array, (control, reading))
+        control, reading = jax.tree.map(_as_array, as_arrays((control, reading)))
         observed = self._all_observed if observed is None else jax.tree.map(np.asarray, observed)
         check_finite_reading(reading, observed)
         return self._step(belief, control, reading, observed, key)

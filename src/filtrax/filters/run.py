@@ -10,7 +10,7 @@ import numpy as np
 
 from filtrax.arrays import Context, Key
 from filtrax.beliefs import Gaussian
-from filtrax.checks import is_concrete
+from filtrax.checks import as_arrays, is_concrete
 from filtrax.filters.base import AbstractFilter, Belief, Info
 from filtrax.model import StateSpaceModel, check_model
 from filtrax.sensors import Measurement, sense
@@ -18,7 +18,7 @@ from filtrax.trajectory import Trajectory
 
 
 def run(
-    filt: AbstractFilter[Belief],
+    filt: AbstractFilter,
     model: StateSpaceModel,
     prior: Gaussian,
     controls: Any,
@@ -27,7 +27,7 @@ def run(
     observed: Any = None,
     context: Context = None,
     key: Key,
-) -> Belief:
+) -> Any:
     """The beliefs after each step of a sequence, in one compiled loop.
 
     **Arguments:**
@@ -40,13 +40,17 @@ def run(
       tuple of such masks. None: all. What is not observed may hold anything, NaN included.
     - `context`: what is constant in the sequence.
     - `key`: for filters and sensors that draw random numbers.
+
+    **Returns:** what the filter believes, `Gaussian`, `Particles` or `RecurrentBelief`, with a
+    leading time axis.
     """
-    check_sequence(controls, readings, observed)
+    controls, readings, observed = as_arrays((controls, readings, observed))
+    check_sequence(readings, observed, controls=controls)
     return _compiled(filt, model, prior, controls, readings, observed, context, key, False)
 
 
 def run_with_info(
-    filt: AbstractFilter[Belief],
+    filt: AbstractFilter,
     model: StateSpaceModel,
     prior: Gaussian,
     controls: Any,
@@ -55,9 +59,10 @@ def run_with_info(
     observed: Any = None,
     context: Context = None,
     key: Key,
-) -> tuple[Belief, Info]:
+) -> tuple[Any, Info]:
     """As `run`, and also returns the diagnostics of each step."""
-    check_sequence(controls, readings, observed)
+    controls, readings, observed = as_arrays((controls, readings, observed))
+    check_sequence(readings, observed, controls=controls)
     return _compiled(filt, model, prior, controls, readings, observed, context, key, True)
 
 
@@ -90,21 +95,22 @@ def sense_all(
     return jax.vmap(one)(readings, observed, keys)
 
 
-def check_sequence(controls: Any, readings: Any, observed: Any) -> None:
+def check_sequence(readings: Any, observed: Any, **others: Any) -> None:
     """Raises unless all arrays have the same number of steps and all seen readings are finite."""
     if not jax.tree.leaves(readings):
         raise ValueError("`readings` must hold at least one array with a leading time axis.")
-    steps = jax.tree.leaves(readings)[0].shape[:1]
-    for name, tree in (("readings", readings), ("controls", controls), ("observed", observed)):
+    steps = jnp.shape(jax.tree.leaves(readings)[0])[:1]
+    for name, tree in {"readings": readings, "observed": observed, **others}.items():
         for leaf in jax.tree.leaves(tree):
-            if jnp.shape(leaf)[:1] != steps or not steps:
+            if not steps or jnp.shape(leaf)[:1] != steps:
+                length = f" of length {steps[0]}" if steps else ""
                 raise ValueError(
-                    f"`{name}` must have a leading time axis of length {steps[0] if steps else 1}"
-                    f" like `readings`, got an array of shape {jnp.shape(leaf)}."
+                    f"`{name}` must have a leading time axis{length} like `readings`, got an array "
+                    f"of shape {jnp.shape(leaf)}."
                 )
     for leaf in jax.tree.leaves(observed):
-        if jnp.asarray(leaf).dtype != bool:
-            raise ValueError(f"`observed` must be boolean, got {jnp.asarray(leaf).dtype}.")
+        if leaf.dtype != bool:
+            raise ValueError(f"`observed` must be boolean, got {leaf.dtype}.")
     if is_concrete((readings, observed)):
         _check_finite(readings, observed)
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float
@@ -14,6 +15,7 @@ from filtrax.metrics.steps import checked_states, masked_mean, over_steps
 from filtrax.spaces import Space
 
 
+@eqx.filter_jit
 def nees(
     beliefs: AbstractBelief, states: Any, space: Space, *, labelled: Any = None
 ) -> Float[Array, "*b"]:
@@ -32,6 +34,7 @@ def nees(
     return over_steps(one, states, beliefs, labels)
 
 
+@eqx.filter_jit
 def nis(info: Info) -> Float[Array, "*b"]:
     """The normalized innovation squared (z - ẑ)ᵀ S⁻¹ (z - ẑ) of each step.
 
@@ -43,6 +46,7 @@ def nis(info: Info) -> Float[Array, "*b"]:
     return over_steps(_squared_length, info.innovation, info.innovation_covariance)
 
 
+@eqx.filter_jit
 def coverage(
     beliefs: AbstractBelief,
     states: Any,

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -9,6 +10,7 @@ from filtrax.arrays import Scalar
 from filtrax.checks import as_float, check_shape
 
 
+@eqx.filter_jit
 def bhattacharyya_distance(
     predicted: Float[Array, "*b x x"], true: Float[Array, "*b x x"]
 ) -> Scalar:
@@ -26,6 +28,7 @@ def bhattacharyya_distance(
     return 0.5 * (middle - ends).mean()
 
 
+@eqx.filter_jit
 def noise_correlation(covariances: Float[Array, "*b z z"], covariate: Any) -> Scalar:
     """Pearson's correlation of the predicted standard deviations with a covariate.
 

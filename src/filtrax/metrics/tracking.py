@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -15,6 +16,7 @@ from filtrax.sensors import Measurement
 from filtrax.spaces import Space
 
 
+@eqx.filter_jit
 def mean_distance(
     beliefs: AbstractBelief,
     states: Any,
@@ -36,6 +38,7 @@ def mean_distance(
     return masked_mean(jnp.sqrt(squares), labels.any(-1))
 
 
+@eqx.filter_jit
 def component_errors(
     beliefs: AbstractBelief, states: Any, space: Space, *, labelled: Any = None
 ) -> dict[str, Scalar]:
@@ -45,6 +48,7 @@ def component_errors(
     return {name: masked_mean(errors[..., j], labels[..., j]) for j, name in enumerate(space.names)}
 
 
+@eqx.filter_jit
 def sensor_error(
     measurements: Measurement, expected: Any, space: Space, *, observed: Any = None
 ) -> Scalar:
@@ -55,11 +59,13 @@ def sensor_error(
     return masked_mean(jnp.sqrt(squares), seen.any(-1))
 
 
+@eqx.filter_jit
 def mean_nll(beliefs: AbstractBelief, states: Any, space: Space, *, labelled: Any = None) -> Scalar:
     """The mean negative log density of the true states under the beliefs' moments."""
     return _mean_loss(nll, beliefs, states, space, labelled)
 
 
+@eqx.filter_jit
 def mean_mixture_nll(
     beliefs: AbstractBelief, states: Any, space: Space, *, labelled: Any = None
 ) -> Scalar:

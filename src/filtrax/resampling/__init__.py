@@ -5,13 +5,25 @@ Base schemes draw ancestors by inverting the distribution function of the weight
 `EffectiveSampleSize`), and go around each other.
 """
 
-from filtrax.resampling.base import AbstractAncestorResampler, AbstractResampler, NoResampling
-from filtrax.resampling.schemes import Multinomial, Stratified, Systematic
+from filtrax.resampling.base import (
+    AbstractAncestorResampler,
+    AbstractResampler,
+    NoResampling,
+    offspring,
+    older,
+)
+from filtrax.resampling.schemes import (
+    AbstractPositionResampler,
+    Multinomial,
+    Stratified,
+    Systematic,
+)
 from filtrax.resampling.soft import Soft
 from filtrax.resampling.triggers import EffectiveSampleSize, EverySteps
 
 __all__ = [
     "AbstractAncestorResampler",
+    "AbstractPositionResampler",
     "AbstractResampler",
     "EffectiveSampleSize",
     "EverySteps",
@@ -20,4 +32,6 @@ __all__ = [
     "Soft",
     "Stratified",
     "Systematic",
+    "offspring",
+    "older",
 ]

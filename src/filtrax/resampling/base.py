@@ -24,23 +24,12 @@ class AbstractResampler(eqx.Module):
 class AbstractAncestorResampler(AbstractResampler):
     """Draws one ancestor per new particle; the new particles have equal weights.
 
-    An implementation chooses n positions in [0, 1); an ancestor is where the distribution
-    function of the weights passes a position (Douc, Cappé & Moulines 2005). Gradients flow
-    through the states of the ancestors, not through their choice.
+    Gradients flow through the states of the ancestors, not through their choice.
     """
 
     @abc.abstractmethod
-    def positions(self, count: int, dtype, *, key: Key) -> Float[Array, " n"]:
-        """Points in [0, 1) at which the distribution function is inverted."""
-
     def ancestors(self, log_weights: Float[Array, " n"], *, key: Key) -> Int[Array, " n"]:
         """Indices of the particles to keep, each drawn on average n wᵢ times."""
-        positions = self.positions(log_weights.size, log_weights.dtype, key=key)
-        # An n x n table of comparisons would do the same in quadratic time and memory.
-        cumulative = jnp.cumsum(jnp.exp(log_weights))
-        # Dividing by the last entry keeps rounding from pushing a position past the end.
-        chosen = jnp.searchsorted(cumulative / cumulative[-1], positions, side="right")
-        return jnp.minimum(chosen, log_weights.size - 1)
 
     def __call__(self, particles: Particles, *, key: Key) -> Particles:
         chosen = self.ancestors(particles.log_weights, key=key)

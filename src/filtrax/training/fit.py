@@ -17,8 +17,8 @@ from filtrax.filters.run import check_sequence
 from filtrax.losses import Loss
 from filtrax.model import StateSpaceModel
 from filtrax.training.objectives import Objective, filtering
-from filtrax.training.parts import trainable
-from filtrax.trajectory import Trajectory
+from filtrax.training.parts import trainable, warn_of_hidden_parameters
+from filtrax.trajectory import TIMED, Trajectory
 
 
 class History(eqx.Module):
@@ -122,6 +122,7 @@ def fit(
         raise ValueError(f"`clip_norm` must be positive, got {clip_norm}.")
     data = _as_data_set(data, model)
     model = eqx.nn.inference_mode(model, value=False)
+    warn_of_hidden_parameters(filt, model)
     parameters, rest = eqx.partition((filt, model), trainable(filt, model, train))
     recipe = _Recipe(
         objective=filtering(loss) if objective is None else objective,
@@ -237,8 +238,15 @@ def _as_data_set(data: Trajectory, model: StateSpaceModel) -> Trajectory:
                 f"All arrays of `data` must have a leading axis of {count} trajectories like "
                 f"`data.initial`, got an array of shape {leaf.shape}."
             )
-    merge = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])  # noqa: E731
-    check_sequence(*jax.tree.map(merge, (data.controls, data.readings, data.observed)))
+    if data.states is not None and data.states.shape[-1] != size:
+        raise ValueError(
+            f"`data.states` must have {size} components, got an array of shape {data.states.shape}."
+        )
+    flat = jax.tree.map(
+        lambda leaf: leaf.reshape(-1, *leaf.shape[2:]),
+        {name: getattr(data, name) for name in TIMED},
+    )
+    check_sequence(**flat)
     return data
 
 

@@ -1,6 +1,7 @@
 """Naming the parts of a filter and a model that are trained."""
 
 import dataclasses
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import jax
 from jaxtyping import PyTree
 
 from filtrax.checks import check_known
+from filtrax.spaces import Space
 
 
 def trainable(filt: Any, model: Any, train: Sequence[str]) -> PyTree[bool]:
@@ -21,17 +23,15 @@ def trainable(filt: Any, model: Any, train: Sequence[str]) -> PyTree[bool]:
         raise ValueError(f"`train` must be a sequence of names, got the string {train!r}.")
     if not train:
         raise ValueError('`train` must name at least one part, like "model"; it is empty.')
-    mask = jax.tree.map(lambda _: False, (filt, model))
+    nothing = jax.tree.map(lambda _: False, (filt, model), is_leaf=_is_space)
+    mask = nothing
     for name in train:
         part = _find((filt, model), name)
         # A whole filter often has no parameters; a part that somebody names has.
-        if "." in name and not jax.tree.leaves(eqx.filter(part, eqx.is_inexact_array)):
+        chosen = jax.tree.map(_is_parameter, part, is_leaf=_is_space)
+        if "." in name and not any(jax.tree.leaves(chosen)):
             raise ValueError(f"`train` names {name!r}, which has no parameters to train.")
-        where = eqx.tree_at(
-            lambda both, name=name: _find(both, name),
-            mask,
-            jax.tree.map(eqx.is_inexact_array, part),
-        )
+        where = eqx.tree_at(lambda both, name=name: _find(both, name), nothing, chosen)
         mask = jax.tree.map(lambda a, b: a or b, mask, where)
     if not any(jax.tree.leaves(mask)):
         raise ValueError(f"`train` names {list(train)}, which have no parameters to train.")
@@ -60,3 +60,33 @@ def _children(part: Any) -> dict[str, Any]:
     if dataclasses.is_dataclass(part):
         return {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
     return {}
+
+
+def _is_space(part: Any) -> bool:
+    return isinstance(part, Space)
+
+
+def _is_parameter(leaf: Any) -> bool:
+    """Whether a leaf is trained; what a space says of its components is given, not learned."""
+    return not _is_space(leaf) and eqx.is_inexact_array(leaf)
+
+
+def warn_of_hidden_parameters(filt: Any, model: Any) -> None:
+    """Warns of functions that close over modules: their parameters cannot be seen, nor trained."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path((filt, model)):
+        cells = getattr(leaf, "__closure__", None) or ()
+        hidden = [cell.cell_contents for cell in cells if _has_parameters(cell)]
+        if hidden:
+            name = ("filter", "model")[path[0].idx] + jax.tree_util.keystr(path[1:])
+            warnings.warn(
+                f"{name} is a function that uses a {type(hidden[0]).__name__} from outside, whose "
+                "parameters will not be trained. Make it an `eqx.Module` that holds it.",
+                stacklevel=3,
+            )
+
+
+def _has_parameters(cell: Any) -> bool:
+    content = cell.cell_contents
+    return isinstance(content, eqx.Module) and any(
+        eqx.is_inexact_array(leaf) for leaf in jax.tree.leaves(content)
+    )

@@ -1,0 +1,99 @@
+"""Gradients of every loss through every filter against finite differences."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+import filtrax
+from filtrax import losses
+from filtrax.filters import filter_trajectory
+from filtrax.networks import Perceptron
+from filtrax.resampling import NoResampling
+from systems import POSE, all_filters, beacon_model, beacon_trajectory
+
+MASK = jnp.asarray([[1, 1], [1, 0], [0, 0], [1, 1]], bool)
+LABELLED = jnp.asarray([[1, 1, 1], [1, 0, 1], [1, 1, 1], [0, 0, 0]], bool)
+KERNEL = filtrax.constant_noise(jnp.diag(jnp.asarray([0.5, 0.5, 0.3])))
+FILTERS = all_filters() | {
+    "ukf_learned": filtrax.UnscentedKalmanFilter(filtrax.LearnedScaling(3, kappa=1.0)),
+    # Which particles are drawn changes in jumps, so resampling is off; its estimators have tests
+    # of their own.
+    "pf": filtrax.ParticleFilter(50, NoResampling(), KERNEL),
+    "pf_whitened": filtrax.ParticleFilter(50, NoResampling(), KERNEL, whiten_noise=True),
+}
+
+
+def learned_model():
+    """The beacon system with a learned process and heteroscedastic, full process noise."""
+    process = filtrax.ResidualProcess(Perceptron((5, 6, 3), key=jr.key(1)), POSE)
+    head = filtrax.StateHead(Perceptron((5, 4, 6), final_std=0.1, key=jr.key(2)), POSE)
+    noise = filtrax.heteroscedastic_noise(head, 0.1 * jnp.eye(3), floor=0.01)
+    known = beacon_model(sensor_std=(1.0, 0.5))
+    return eqx.tree_at(lambda m: (m.process, m.process_noise), known, (process, noise))
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_equal_finite_differences(name):
+    """Rejects a cut gradient anywhere on the way from parameters and prior to a loss.
+
+    A detached Jacobian (D7) is one; a NaN that leaks from a masked reading or label another.
+    """
+    trajectory = beacon_trajectory(4)
+    trajectory = filtrax.Trajectory(
+        trajectory.initial,
+        trajectory.initial_covariance,
+        trajectory.controls,
+        jnp.where(MASK, trajectory.readings, jnp.nan),
+        jnp.where(LABELLED, trajectory.states, jnp.nan),
+        MASK,
+        LABELLED,
+    )
+    everything = (FILTERS[name], learned_model(), trajectory.initial)
+    parameters, rest = eqx.partition(everything, eqx.is_inexact_array)
+    start, unravel = ravel_pytree(parameters)
+    terms = [losses.nll, losses.squared_error, losses.mixed]
+    if name.startswith("pf"):
+        terms.append(losses.mixture_nll)
+    states, labels = trajectory.known_states()
+
+    def total(vector):
+        """All losses and the log-likelihood, with weights that let none hide behind another."""
+        filt, model, initial = eqx.combine(unravel(vector), rest)
+        moved = eqx.tree_at(lambda t: t.initial, trajectory, initial)
+        beliefs, info = filter_trajectory(filt, model, moved, key=jr.key(3))
+        each = jax.vmap(lambda b, x, seen: jnp.stack([f(b, x, POSE, seen) for f in terms]))
+        found = each(beliefs, states, labels).sum(0)
+        if info.log_likelihood is not None:
+            found = jnp.append(found, info.log_likelihood.sum())
+        return found @ jnp.sqrt(jnp.arange(2.0, 2.0 + found.size))
+
+    gradient = jax.jit(jax.grad(total))(start)
+    assert jnp.isfinite(gradient).all()
+    rng, step = np.random.default_rng(0), 1e-5
+    directions = jnp.asarray(rng.normal(size=(10, start.size)))
+    ends = jnp.concatenate([step * directions, -step * directions])
+    ahead, behind = jnp.split(jax.jit(jax.vmap(lambda end: total(start + end)))(ends), 2)
+    np.testing.assert_allclose(
+        directions @ gradient, (ahead - behind) / (2 * step), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_cut_jacobians_give_another_gradient():
+    """The paper's option is a different gradient of the same value; off, it is the true one."""
+    trajectory, model = beacon_trajectory(4), beacon_model()
+    objective = filtrax.training.filtering(losses.nll)
+
+    def loss(initial, filt):
+        moved = eqx.tree_at(lambda t: t.initial, trajectory, initial)
+        return objective(filt, model, moved, jnp.asarray(0.0), jr.key(0))
+
+    value_and_gradient = eqx.filter_jit(jax.value_and_grad(loss))
+    whole = value_and_gradient(trajectory.initial, filtrax.ExtendedKalmanFilter())
+    paper = filtrax.ExtendedKalmanFilter(cut_jacobian_gradients=True)
+    cut = value_and_gradient(trajectory.initial, paper)
+    np.testing.assert_allclose(cut[0], whole[0], rtol=1e-12)
+    assert jnp.abs(cut[1] - whole[1]).max() > 1e-3

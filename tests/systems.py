@@ -1,0 +1,127 @@
+"""Small systems that several tests use."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+import filtrax
+from filtrax import Gaussian, Space, StateSpaceModel, constant_noise
+from oracles.kalman import LinearSystem
+
+
+def names(prefix: str, size: int) -> tuple[str, ...]:
+    return tuple(f"{prefix}{i}" for i in range(size))
+
+
+class Linear(eqx.Module):
+    """A matrix as a process or an observation, so that one compiled program serves many."""
+
+    state: jax.Array
+    control: jax.Array | None = None
+
+    def __call__(self, state, control=None):
+        moved = self.state @ state
+        return moved if self.control is None else moved + self.control @ control
+
+
+def linear_model(system: LinearSystem, dtype=float) -> tuple[StateSpaceModel, Gaussian]:
+    """The model and the prior of a linear system."""
+    convert = functools.partial(jnp.asarray, dtype=dtype)
+    size, observed = system.F.shape[0], system.H.shape[0]
+    model = StateSpaceModel(
+        state_space=Space(names("x", size)),
+        observation_space=Space(names("z", observed)),
+        process=Linear(convert(system.F), convert(system.G)),
+        process_noise=constant_noise(convert(system.Q)),
+        observe=Linear(convert(system.H)),
+        sensor=filtrax.DirectSensor(constant_noise(convert(system.R))),
+    )
+    return model, Gaussian(convert(system.mean), convert(system.covariance))
+
+
+POSE = Space(("x", "y", "heading"), angles=("heading",))
+POLAR = Space(("range", "bearing"), angles=("bearing",))
+
+
+def drive(state, control):
+    """A unicycle: control is (distance, turn)."""
+    x, y, heading = state
+    distance, turn = control
+    return jnp.stack(
+        [x + distance * jnp.cos(heading), y + distance * jnp.sin(heading), heading + turn]
+    )
+
+
+def see_beacon(state):
+    """Range and bearing of a beacon."""
+    offset = jnp.asarray([6.0, 2.0], state.dtype) - state[:2]
+    bearing = jnp.arctan2(offset[1], offset[0]) - state[2]
+    return jnp.stack([jnp.sqrt(offset @ offset), bearing])
+
+
+def beacon_model(process_std=(0.1, 0.1, 0.05), sensor_std=(0.2, 0.1)) -> StateSpaceModel:
+    """Localization by a beacon: nonlinear, with angles in state and observation."""
+    return StateSpaceModel(
+        state_space=POSE,
+        observation_space=POLAR,
+        process=drive,
+        process_noise=constant_noise(jnp.asarray(process_std)),
+        observe=see_beacon,
+        sensor=filtrax.DirectSensor(constant_noise(jnp.asarray(sensor_std))),
+    )
+
+
+def beacon_prior() -> Gaussian:
+    """Starts close to where the heading wraps around."""
+    return Gaussian(jnp.asarray([0.0, 0.0, 2.5]), jnp.diag(jnp.asarray([0.2, 0.2, 0.1])))
+
+
+def beacon_trajectory(num_steps: int, seed: int = 0) -> filtrax.Trajectory:
+    controls = jnp.tile(jnp.asarray([0.3, 0.15]), (num_steps, 1))
+    return filtrax.simulate(beacon_model(), beacon_prior(), controls, key=jr.key(seed))
+
+
+def kalman_filters() -> dict[str, filtrax.filters.AbstractFilter]:
+    """The filters that equal the Kalman filter on linear models."""
+    return {
+        "ekf": filtrax.ExtendedKalmanFilter(),
+        "iterated_ekf": filtrax.ExtendedKalmanFilter(iterations=3),
+        "ukf": filtrax.UnscentedKalmanFilter(),
+        "mcukf": filtrax.MonteCarloUnscentedKalmanFilter(num_samples=24),
+    }
+
+
+def all_filters(space: Space = POSE, observed: int = 2, control_size: int = 2):
+    """One of each kind, and the options that change their arithmetic."""
+    scaled = filtrax.Scaling(kappa=-1.0)
+    return kalman_filters() | {
+        "ukf_paper": filtrax.UnscentedKalmanFilter(redraw=False),
+        "ukf_dropped_centre": filtrax.UnscentedKalmanFilter(scaled, drop_negative_centre=True),
+        "mcukf_paper": filtrax.MonteCarloUnscentedKalmanFilter(num_samples=24, redraw=False),
+        "pf": filtrax.ParticleFilter(num_particles=30),
+        "pf_whitened": filtrax.ParticleFilter(num_particles=30, whiten_noise=True),
+        "lstm": filtrax.RecurrentFilter(
+            space,
+            observed,
+            control_size=control_size,
+            hidden_size=8,
+            num_layers=2,
+            decoder_sizes=(8,),
+            key=jr.key(0),
+        ),
+    }
+
+
+def as_float32(tree):
+    """The same tree in single precision."""
+    cast = lambda leaf: leaf.astype(jnp.float32) if eqx.is_inexact_array(leaf) else leaf  # noqa: E731
+    return jax.tree.map(cast, tree)
+
+
+def relative_error(found, expected) -> float:
+    found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
