@@ -52,16 +52,19 @@ def check_covariance(name: str, matrix: Array) -> None:
     values = np.asarray(matrix, np.float64)
     if not np.isfinite(values).all():
         raise ValueError(f"`{name}` must be finite, got\n{values}")
-    largest = np.abs(values).max(initial=0.0)
+    variances = np.diagonal(values, axis1=-2, axis2=-1)
+    # Components may differ in scale by any factor, so what is checked are their correlations.
+    stds = np.sqrt(np.where(variances > 0, variances, 1.0))
+    values = values / (stds[..., :, None] * stds[..., None, :])
     asymmetry = np.abs(values - np.swapaxes(values, -1, -2)).max(initial=0.0)
     # Numbers that went through single precision carry its rounding.
-    rounding = 10 * values.shape[-1] * float(jnp.finfo(matrix.dtype).eps) * largest
+    rounding = 10 * values.shape[-1] * float(jnp.finfo(matrix.dtype).eps)
     if asymmetry > rounding:
         raise ValueError(
             f"`{name}` must be symmetric, but it differs from its transpose by {asymmetry:.3g}."
         )
     smallest = np.linalg.eigvalsh(values).min(initial=0.0)
-    if smallest < -rounding:
+    if smallest < -rounding or (variances < 0).any():
         raise ValueError(
             f"`{name}` must be positive semi-definite, but its smallest eigenvalue is "
             f"{smallest:.3g}."

@@ -31,7 +31,7 @@ class Perceptron(eqx.Module):
         pairs = list(itertools.pairwise(sizes))
         starts = [(jax.nn.initializers.glorot_normal(), 1e-3)] * len(pairs)
         if final_std is not None:
-            starts[-1] = (jax.nn.initializers.truncated_normal(final_std), 0.0)
+            starts[-1] = (jax.nn.initializers.normal(final_std), 0.0)
         keys = jr.split(key, len(pairs))
         self.layers = tuple(
             _linear(*pair, *start, key=k)

@@ -150,6 +150,8 @@ def _build(head: Head | None, start: Any, floor: Any) -> DiagonalNoise | FullNoi
             f"got an array of shape {start.shape}."
         )
     size = start.shape[-1]
+    if np.shape(floor) not in ((), (size,)):
+        raise ValueError(f"`floor` must be one number or {size}, got {floor}.")
     floors = np.broadcast_to(np.asarray(floor, float), (size,))
     if not (np.isfinite(floors).all() and (floors >= 0).all()):
         raise ValueError(f"`floor` must be finite and not negative, got {floor}.")
@@ -177,7 +179,11 @@ def _diagonal_bias(std: Array, floor: np.ndarray) -> Array:
 
 
 def _full_bias(covariance: Array, floor: np.ndarray) -> Array:
-    above = covariance - np.diag(floor).astype(covariance.dtype)
+    # The floor, rounded to the precision of the covariance, is not under the floor.
+    rounding = 4 * float(jnp.finfo(covariance.dtype).eps) * floor
+    diagonal = jnp.diagonal(covariance) - floor.astype(covariance.dtype)
+    diagonal = jnp.where(jnp.abs(diagonal) <= rounding.astype(covariance.dtype), 0.0, diagonal)
+    above = jnp.where(np.eye(len(floor), dtype=bool), jnp.diag(diagonal), covariance)
     try:
         check_covariance("start", above)
     except ValueError:

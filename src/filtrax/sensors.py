@@ -155,7 +155,7 @@ def _sense_stack(
     count = len(stacked.sensors)
     # One mask per step, or none, applies to all sensors.
     masks = observed if isinstance(observed, tuple) else (observed,) * count
-    if jnp.ndim(masks[0]) > 0 and not isinstance(observed, tuple):
+    if observed is not None and not isinstance(observed, tuple) and jnp.ndim(observed) > 0:
         raise ValueError(
             f"A mask per component of {count} stacked sensors must be a tuple with one mask for "
             f"each, got one array of shape {jnp.shape(observed)} per step."

@@ -133,7 +133,7 @@ class Space(eqx.Module):
         if not circular.any():
             return vector
         half = periods / 2
-        turned = vector - periods * jnp.floor(vector / periods + 0.5)
+        turned = jnp.remainder(vector + half, periods) - half
         # Rounding can leave the turned angle just outside of the interval.
         turned = jnp.where(turned >= half, turned - periods, turned)
         turned = jnp.where(turned < -half, turned + periods, turned)
@@ -159,7 +159,7 @@ def _check_numbers(
 ) -> None:
     for what, given in (("period", periods), ("scale", scale)):
         for name, number in given.items():
-            if number <= 0:
+            if not number > 0:
                 raise ValueError(f"The {what} of {name!r} must be positive, got {number}.")
     for name, (lower, upper) in bounds.items():
         if not lower < upper:

@@ -11,7 +11,7 @@ from filtrax.arrays import Scalar
 from filtrax.beliefs import AbstractBelief
 from filtrax.filters import Info
 from filtrax.linalg import cholesky, marginal, solve_lower
-from filtrax.metrics.steps import checked_states, masked_mean, over_steps
+from filtrax.metrics.steps import by_component, checked_states, over_steps
 from filtrax.spaces import Space
 
 
@@ -46,7 +46,6 @@ def nis(info: Info) -> Float[Array, "*b"]:
     return over_steps(_squared_length, info.innovation, info.innovation_covariance)
 
 
-@eqx.filter_jit
 def coverage(
     beliefs: AbstractBelief,
     states: Any,
@@ -62,15 +61,22 @@ def coverage(
     if not 0 < probability < 1:
         raise ValueError(f"`probability` must lie between 0 and 1, got {probability}.")
     states, labels = checked_states(states, labelled, space)
-    half_width = norm.ppf(0.5 + probability / 2)
+    half_width = norm.ppf(0.5 + probability / 2).astype(states.dtype)
+    return by_component(_inside(beliefs, states, space, half_width), labels, space)
+
+
+@eqx.filter_jit
+def _inside(
+    beliefs: AbstractBelief, states: Float[Array, "*b x"], space: Space, half_width: Scalar
+) -> Float[Array, "*b x"]:
+    """One where a state is within so many standard deviations of the mean, zero elsewhere."""
 
     def one(state, belief):
         moments = belief.moments(space)
         stds = jnp.sqrt(jnp.diagonal(moments.covariance))
         return jnp.abs(space.difference(state, moments.mean)) <= half_width * stds
 
-    inside = over_steps(one, states, beliefs).astype(states.dtype)
-    return {name: masked_mean(inside[..., j], labels[..., j]) for j, name in enumerate(space.names)}
+    return over_steps(one, states, beliefs).astype(states.dtype)
 
 
 def _squared_length(difference: Float[Array, " n"], covariance: Float[Array, "n n"]) -> Scalar:

@@ -12,7 +12,7 @@ from filtrax.checks import as_float, check_shape
 
 @eqx.filter_jit
 def bhattacharyya_distance(
-    predicted: Float[Array, "*b x x"], true: Float[Array, "*b x x"]
+    predicted: Float[Array, "*#b x x"], true: Float[Array, "*#b x x"]
 ) -> Scalar:
     """The mean of ½ ln(|½ (Q̂ + Q)| / √(|Q̂| |Q|)): zero if and only if the covariances agree.
 
@@ -39,6 +39,6 @@ def noise_correlation(covariances: Float[Array, "*b z z"], covariate: Any) -> Sc
     covariate = as_float(covariate)
     check_shape("covariate", covariate, stds.shape[:-1])
     stds = stds.reshape(-1, stds.shape[-1])
-    stds, covariate = stds - stds.mean(0), covariate.ravel() - covariate.mean()
+    stds, covariate = stds - stds.mean(0, keepdims=True), covariate.ravel() - covariate.mean()
     norms = jnp.sqrt((stds**2).sum(0) * (covariate**2).sum())
     return ((covariate @ stds) / norms).mean()

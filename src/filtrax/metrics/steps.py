@@ -20,11 +20,18 @@ def over_steps(function: Callable, states: Array, *arguments: Any) -> Any:
     return function(states, *arguments)
 
 
-def checked_states(states: Any, labelled: Any, space: Space) -> tuple[Array, Array]:
+def checked_states(
+    states: Any, labelled: Any, space: Space, *, name: str = "states"
+) -> tuple[Array, Array]:
     """True states with zeros where they are not labelled, and the mask per component."""
     states = as_float(states)
-    check_shape("states", states, (*states.shape[:-1], space.size))
+    check_shape(name, states, (*states.shape[:-1], space.size))
     return known_states(states, None if labelled is None else jnp.asarray(labelled))
+
+
+def by_component(values: Array, labels: Array, space: Space) -> dict[str, Scalar]:
+    """The mean of each component over its labelled entries, in the order of the space."""
+    return {name: masked_mean(values[..., j], labels[..., j]) for j, name in enumerate(space.names)}
 
 
 def masked_mean(values: Array, mask: Array) -> Scalar:

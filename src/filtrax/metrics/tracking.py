@@ -11,9 +11,10 @@ from jaxtyping import Array, Float
 from filtrax.arrays import Scalar
 from filtrax.beliefs import AbstractBelief
 from filtrax.losses import Loss, mixture_nll, nll
-from filtrax.metrics.steps import checked_states, masked_mean, over_steps
+from filtrax.metrics.steps import by_component, checked_states, masked_mean, over_steps
 from filtrax.sensors import Measurement
 from filtrax.spaces import Space
+from filtrax.trajectory import known_states
 
 
 @eqx.filter_jit
@@ -38,23 +39,26 @@ def mean_distance(
     return masked_mean(jnp.sqrt(squares), labels.any(-1))
 
 
-@eqx.filter_jit
 def component_errors(
     beliefs: AbstractBelief, states: Any, space: Space, *, labelled: Any = None
 ) -> dict[str, Scalar]:
     """The mean absolute error |xⱼ - μⱼ| of each component, by name."""
     states, labels = checked_states(states, labelled, space)
-    errors = jnp.abs(_errors(beliefs, states, space))
-    return {name: masked_mean(errors[..., j], labels[..., j]) for j, name in enumerate(space.names)}
+    return by_component(jnp.abs(_errors(beliefs, states, space)), labels, space)
 
 
 @eqx.filter_jit
 def sensor_error(
     measurements: Measurement, expected: Any, space: Space, *, observed: Any = None
 ) -> Scalar:
-    """The mean distance of the sensor's values from what it should have seen, h(x)."""
-    expected, seen = checked_states(expected, observed, space)
+    """The mean distance of the sensor's values from what it should have seen, h(x).
+
+    Only what was observed counts: by the measurements themselves, and by `observed`.
+    """
+    expected, seen = checked_states(expected, observed, space, name="expected")
+    _, reported = known_states(expected, jnp.asarray(measurements.observed))
     errors = over_steps(space.difference, measurements.value, expected)
+    seen = seen & reported
     squares = jnp.where(seen, errors**2, 0.0).sum(-1)
     return masked_mean(jnp.sqrt(squares), seen.any(-1))
 
@@ -84,6 +88,7 @@ def _mean_loss(
     return masked_mean(over_steps(one, states, beliefs, labels), labels.any(-1))
 
 
+@eqx.filter_jit
 def _errors(
     beliefs: AbstractBelief, states: Float[Array, "*b x"], space: Space
 ) -> Float[Array, "*b x"]:

@@ -2,6 +2,7 @@
 
 import abc
 
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int
@@ -22,8 +23,11 @@ class AbstractPositionResampler(AbstractAncestorResampler):
 
     def ancestors(self, log_weights: Float[Array, " n"], *, key: Key) -> Int[Array, " n"]:
         positions = self.positions(log_weights.size, log_weights.dtype, key=key)
+        weights = jnp.exp(log_weights)
         # An n x n table of comparisons would do the same in quadratic time and memory.
-        cumulative = jnp.cumsum(jnp.exp(log_weights))
+        # The sum is rounded differently in each entry; with the running maximum it never falls,
+        # and where a particle has no weight it does not rise.
+        cumulative = jax.lax.cummax(jnp.where(weights > 0, jnp.cumsum(weights), 0.0))
         # Dividing by the last entry keeps rounding from pushing a position past the end.
         chosen = jnp.searchsorted(cumulative / cumulative[-1], positions, side="right")
         return jnp.minimum(chosen, log_weights.size - 1)
@@ -33,14 +37,14 @@ class Systematic(AbstractPositionResampler):
     """Equidistant positions with one random offset: (i + u) / n."""
 
     def positions(self, count: int, dtype, *, key: Key) -> Float[Array, " n"]:
-        return (jnp.arange(count, dtype=dtype) + jr.uniform(key, (), dtype)) / count
+        return _strata(count, jr.uniform(key, (1,), dtype))
 
 
 class Stratified(AbstractPositionResampler):
     """One random position in each of n equal intervals: (i + uᵢ) / n."""
 
     def positions(self, count: int, dtype, *, key: Key) -> Float[Array, " n"]:
-        return (jnp.arange(count, dtype=dtype) + jr.uniform(key, (count,), dtype)) / count
+        return _strata(count, jr.uniform(key, (count,), dtype))
 
 
 class Multinomial(AbstractPositionResampler):
@@ -48,3 +52,9 @@ class Multinomial(AbstractPositionResampler):
 
     def positions(self, count: int, dtype, *, key: Key) -> Float[Array, " n"]:
         return jr.uniform(key, (count,), dtype)
+
+
+def _strata(count: int, offsets: Float[Array, " m"]) -> Float[Array, " n"]:
+    """(i + u) / n, kept under one where it would be rounded up."""
+    positions = (jnp.arange(count, dtype=offsets.dtype) + offsets) / count
+    return jnp.minimum(positions, 1 - jnp.finfo(offsets.dtype).epsneg)

@@ -4,8 +4,9 @@ A file holds arrays and numbers by their names, never code: NumPy's .npz format 
 Loading fills a filter and a model of the same structure, built by the same program.
 """
 
+import dataclasses
+import json
 import os
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ Filter = TypeVar("Filter")
 Model = TypeVar("Model")
 
 FORMAT = 1
+_FORMAT, _CONSTANTS = "filtrax.format", "filtrax.constants"
 
 
 def save(path: str | os.PathLike, filt: Any, model: Any) -> None:
@@ -30,26 +32,29 @@ def save(path: str | os.PathLike, filt: Any, model: Any) -> None:
     """
     path = Path(path)
     numbers: dict[str, Any] = {name: np.asarray(v) for name, v in _leaves(filt, model).items()}
-    numbers["filtrax.format"] = np.asarray(FORMAT)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    numbers[_FORMAT] = np.asarray(FORMAT)
+    numbers[_CONSTANTS] = np.asarray(json.dumps(_constants(model)))
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with temporary.open("wb") as file:
             np.savez(file, allow_pickle=False, **numbers)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
 def load(path: str | os.PathLike, filt: Filter, model: Model) -> tuple[Filter, Model]:
     """Reads a file that `save` wrote into a filter and a model of the same structure.
 
-    Raises if names, shapes or types differ from those in the file.
+    Raises if names, shapes or types differ from those in the file, or a constant of the model,
+    like the floor of a noise.
     """
     template = _leaves(filt, model)
     stored = _read(Path(path))
+    saved = json.loads(stored.pop(_CONSTANTS).item())
     check_known(
         f"{path} does not fit the filter and model it is loaded into: it has unknown entries",
         sorted(set(stored) - set(template)),
@@ -67,6 +72,12 @@ def load(path: str | os.PathLike, filt: Filter, model: Model) -> tuple[Filter, M
                 f"{path} holds {name} with shape {found.shape} and type {found.dtype}, but the "
                 f"filter and model it is loaded into have {expected.shape} and {expected.dtype}."
             )
+    for name, value in _constants(model).items():
+        if saved.get(name, value) != value:
+            raise ValueError(
+                f"{path} was saved with {name} = {saved[name]}, but the model it is loaded into "
+                f"has {value}."
+            )
     ordered = iter([_like(leaf, stored[name]) for name, leaf in template.items()])
     return jax.tree.map(lambda leaf: next(ordered) if _is_number(leaf) else leaf, (filt, model))
 
@@ -75,11 +86,14 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise FileNotFoundError(f"There is no saved filter at {path}.")
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            stored = {name: archive[name] for name in archive.files}
+        # Opened here, because NumPy does not close a file that it cannot read.
+        with path.open("rb") as file, zipfile.ZipFile(file):
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                stored = {name: archive[name] for name in archive.files}
     except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is not a complete file written by `save`: {error}") from error
-    version = stored.pop("filtrax.format", None)
+    version = stored.pop(_FORMAT, None)
     if version is None or int(version) != FORMAT:
         raise ValueError(f"{path} must be written by `save` in format {FORMAT}, got {version}.")
     return stored
@@ -94,6 +108,32 @@ def _leaves(filt: Any, model: Any) -> dict[str, Any]:
         for path, leaf in paths
         if _is_number(leaf)
     }
+
+
+def _constants(part: Any, name: str = "model") -> dict[str, Any]:
+    """The numbers and names that are compiled into a model, as JSON can hold them."""
+    found = {}
+    for suffix, child, static in _fields(part):
+        if static and _is_plain(child):
+            found[name + suffix] = json.loads(json.dumps(child))
+        found |= _constants(child, name + suffix)
+    return found
+
+
+def _fields(part: Any) -> list[tuple[str, Any, bool]]:
+    """Suffix of the name, value, and whether it is compiled in, of all that a part consists of."""
+    if isinstance(part, tuple | list):
+        return [(f"[{i}]", child, False) for i, child in enumerate(part)]
+    if isinstance(part, eqx.Module):
+        fields = dataclasses.fields(part)
+        return [(f".{f.name}", getattr(part, f.name), "static" in f.metadata) for f in fields]
+    return []
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(_is_plain(entry) for entry in value)
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def _is_number(leaf: Any) -> bool:
