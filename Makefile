@@ -15,7 +15,8 @@ $(READY): pyproject.toml
 	touch $(READY)
 
 test: $(READY)
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not documentation"
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not documentation and not optimized"
+	XLA_FLAGS= $(BIN)/pytest -n 2 --dist loadgroup -m optimized
 
 docs: $(READY)
 	$(BIN)/pytest -n 2 -m documentation

@@ -2,8 +2,8 @@
 
 import os
 
-# Tests compile much and run little: the compiler's optimizations cost more than they save. They
-# are on in the tests that run in processes of their own (speed, documentation).
+# Most tests compile much and run little: the compiler's optimizations cost more than they save.
+# Tests marked `optimized` are the others; `make test` runs them with XLA_FLAGS set to nothing.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import jax

@@ -17,6 +17,8 @@ from filtrax.filters import filter_trajectory
 from oracles.kalman import LinearSystem, kalman, simulate
 from systems import as_float32, kalman_filters, linear_model
 
+pytestmark = pytest.mark.optimized
+
 FILTERS = kalman_filters()
 RATIOS = (1e-4, 1e-3, 1e-2, 1.0, 1e2, 1e4)
 DT, DAMPING = 0.1, 0.95
