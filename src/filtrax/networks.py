@@ -1,7 +1,7 @@
 """Networks without any knowledge of filtering."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax
@@ -28,15 +28,7 @@ class Perceptron(eqx.Module):
                 f"`sizes` must hold the input size, hidden sizes and output size, all positive: "
                 f"got {tuple(sizes)}."
             )
-        pairs = list(itertools.pairwise(sizes))
-        starts = [(jax.nn.initializers.glorot_normal(), 1e-3)] * len(pairs)
-        if final_std is not None:
-            starts[-1] = (jax.nn.initializers.normal(final_std), 0.0)
-        keys = jr.split(key, len(pairs))
-        self.layers = tuple(
-            _linear(*pair, *start, key=k)
-            for pair, start, k in zip(pairs, starts, keys, strict=True)
-        )
+        self.layers = _layers(tuple(sizes), final_std, key)
 
     def __call__(self, inputs: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
         for layer in self.layers[:-1]:
@@ -44,9 +36,17 @@ class Perceptron(eqx.Module):
         return self.layers[-1](inputs)
 
 
-def _linear(
-    inputs: int, outputs: int, initializer: Callable, bias: float, *, key: Key
-) -> eqx.nn.Linear:
-    layer = eqx.nn.Linear(inputs, outputs, key=key)
-    start = (initializer(key, layer.weight.shape), jnp.full(outputs, bias))
-    return eqx.tree_at(lambda linear: (linear.weight, linear.bias), layer, start)
+@eqx.filter_jit  # compiled as one program, because a network is made of many small draws
+def _layers(sizes: tuple[int, ...], final_std: float | None, key: Key) -> tuple[eqx.nn.Linear, ...]:
+    pairs = list(itertools.pairwise(sizes))
+    starts = [(jax.nn.initializers.glorot_normal(), 1e-3)] * len(pairs)
+    if final_std is not None:
+        starts[-1] = (jax.nn.initializers.normal(final_std), 0.0)
+    layers = []
+    for (inputs, outputs), (kernel, bias), k in zip(
+        pairs, starts, jr.split(key, len(pairs)), strict=True
+    ):
+        layer = eqx.nn.Linear(inputs, outputs, key=k)
+        start = (kernel(k, layer.weight.shape), jnp.full(outputs, bias))
+        layers.append(eqx.tree_at(lambda linear: (linear.weight, linear.bias), layer, start))
+    return tuple(layers)

@@ -11,26 +11,48 @@ from jax.flatten_util import ravel_pytree
 import filtrax
 from filtrax import losses
 from filtrax.filters import filter_trajectory
-from filtrax.networks import Perceptron
 from filtrax.resampling import NoResampling
 from systems import POSE, all_filters, beacon_model, beacon_trajectory
 
 MASK = jnp.asarray([[1, 1], [1, 0], [0, 0], [1, 1]], bool)
 LABELLED = jnp.asarray([[1, 1, 1], [1, 0, 1], [1, 1, 1], [0, 0, 0]], bool)
 KERNEL = filtrax.constant_noise(jnp.diag(jnp.asarray([0.5, 0.5, 0.3])))
-FILTERS = all_filters() | {
-    "ukf_learned": filtrax.UnscentedKalmanFilter(filtrax.LearnedScaling(3, kappa=1.0)),
+KINDS = all_filters()
+FILTERS = {
+    "ekf": KINDS["ekf"],
+    "iterated_ekf": filtrax.ExtendedKalmanFilter(iterations=2),
+    "ukf": filtrax.UnscentedKalmanFilter(filtrax.LearnedScaling(3, kappa=1.0)),
+    "ukf_paper": KINDS["ukf_paper"],
+    "ukf_dropped_centre": KINDS["ukf_dropped_centre"],
+    "mcukf": KINDS["mcukf"],
     # Which particles are drawn changes in jumps, so resampling is off; its estimators have tests
     # of their own.
     "pf": filtrax.ParticleFilter(50, NoResampling(), KERNEL),
-    "pf_whitened": filtrax.ParticleFilter(50, NoResampling(), KERNEL, whiten_noise=True),
+    "lstm": KINDS["lstm"],
 }
+
+
+class SmoothProcess(eqx.Module):
+    """A learned process without kinks, at which finite differences would be wrong."""
+
+    weight: jax.Array
+
+    def __call__(self, state, control):
+        return state + jnp.tanh(self.weight @ jnp.concatenate([state, control]))
+
+
+class SmoothHead(eqx.Module):
+    weight: jax.Array
+
+    def __call__(self, state, control):
+        return jnp.tanh(self.weight @ jnp.concatenate([state, control]))
 
 
 def learned_model():
     """The beacon system with a learned process and heteroscedastic, full process noise."""
-    process = filtrax.ResidualProcess(Perceptron((5, 6, 3), key=jr.key(1)), POSE)
-    head = filtrax.StateHead(Perceptron((5, 4, 6), final_std=0.1, key=jr.key(2)), POSE)
+    rng = np.random.default_rng(0)
+    head = SmoothHead(jnp.asarray(0.1 * rng.normal(size=(6, 5))))
+    process = SmoothProcess(jnp.asarray(0.3 * rng.normal(size=(3, 5))))
     noise = filtrax.heteroscedastic_noise(head, 0.1 * jnp.eye(3), floor=0.01)
     known = beacon_model(sensor_std=(1.0, 0.5))
     return eqx.tree_at(lambda m: (m.process, m.process_noise), known, (process, noise))

@@ -13,6 +13,7 @@ import pytest
 import filtrax
 from filtrax.networks import Perceptron
 from filtrax.training import DivergenceError
+from filtrax.training.parts import warn_of_hidden_parameters
 from filtrax.trajectory import perturb, random_subsequence, stack
 from systems import POSE, beacon_model, beacon_trajectory
 
@@ -174,16 +175,12 @@ def test_a_function_that_hides_parameters_is_warned_of():
         lambda m: m.process, beacon_model(), lambda state, control: state + network(state)
     )
     with pytest.warns(UserWarning, match="model.process .* Perceptron"):
-        fit(model=model)
+        warn_of_hidden_parameters(EKF, model)
+    process = filtrax.ResidualProcess(Perceptron((5, 4, 3), key=jr.key(0)), POSE)
+    visible = eqx.tree_at(lambda m: m.process, model, process)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fit(
-            model=eqx.tree_at(
-                lambda m: m.process,
-                model,
-                filtrax.ResidualProcess(Perceptron((5, 4, 3), key=jr.key(0)), POSE),
-            )
-        )
+        warn_of_hidden_parameters(EKF, visible)
 
 
 def test_a_learned_process_improves_on_data_it_has_not_seen():

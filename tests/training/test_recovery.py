@@ -14,8 +14,6 @@ from filtrax.training import filtering, measurement_nll
 from oracles.kalman import LinearSystem
 from systems import linear_model
 
-pytestmark = pytest.mark.optimized
-
 TRUTH = {
     "diagonal": (np.diag([0.16, 0.81]), np.diag([0.25, 0.64])),
     "full": (np.array([[0.3, 0.15], [0.15, 0.6]]), np.array([[0.4, -0.2], [-0.2, 0.5]])),
