@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from filtrax.arrays import Key, Scalar, State
 from filtrax.checks import as_float, check_covariance, check_shape
-from filtrax.linalg import square_root
+from filtrax.linalg import precise, square_root
 from filtrax.spaces import Space
 
 
@@ -42,6 +42,7 @@ class Gaussian(AbstractBelief):
         del space
         return self
 
+    @precise
     def sample(self, *, key: Key) -> State:
         """Draws one state. Angles are not wrapped: the space that knows them is not known here."""
         noise = jr.normal(key, self.mean.shape, self.mean.dtype)
@@ -71,6 +72,7 @@ class Particles(AbstractBelief):
         count = states.shape[0]
         return cls(states, uniform_log_weights(count, states.dtype), jnp.zeros((), int), kernel)
 
+    @precise
     def moments(self, space: Space) -> Gaussian:
         """Mean μ = Σ wᵢ xᵢ and covariance Σ wᵢ (xᵢ - μ)(xᵢ - μ)ᵀ, with the space's differences."""
         weights = jnp.exp(self.log_weights)
@@ -117,6 +119,7 @@ def uniform_log_weights(count: int, dtype) -> Float[Array, " n"]:
     return jnp.full(count, -jnp.log(count), dtype)
 
 
+@precise
 def weighted_covariance(
     space: Space,
     points: Float[Array, "n x"],

@@ -6,8 +6,10 @@ at every size. The choice is made when a program is lowered for a device, so one
 serves both (`jax.lax.platform_dependent`).
 """
 
+import functools
 import math
 from collections.abc import Callable
+from typing import TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +18,29 @@ from jaxtyping import Array, Bool, Float
 
 from filtrax.arrays import Scalar
 
-LARGEST_UNROLLED = 4
-"""Matrices up to this size are unrolled into scalars on a GPU."""
+LARGEST_UNROLLED = 6
+"""Matrices up to this size are unrolled into scalars on a GPU.
+
+Larger ones would still run faster, but compile for longer than they are worth in most programs:
+`benchmarks/small_matrices.py` measures both.
+"""
+
+Function = TypeVar("Function", bound=Callable)
+
+
+def precise(function: Function) -> Function:
+    """Computes the matrix products of a function in full precision on every device.
+
+    GPUs multiply float32 matrices with a mantissa of ten bits unless told otherwise. That is fine
+    for networks, but a covariance that is wrong in the fourth digit is not.
+    """
+
+    @functools.wraps(function)
+    def wrapped(*args, **kwargs):
+        with jax.default_matmul_precision("float32"):
+            return function(*args, **kwargs)
+
+    return cast(Function, wrapped)
 
 
 def symmetrize(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -70,6 +93,7 @@ def square_root(covariance: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return jnp.where(fixed[:, None], 0.0, factor)
 
 
+@precise
 def whiten(samples: Float[Array, "n x"]) -> Float[Array, "n x"]:
     """Shifts and maps samples linearly so that their mean is 0 and their covariance I, exactly."""
     centred = samples - samples.mean(0, keepdims=True)
@@ -87,6 +111,7 @@ def marginal(covariance: Float[Array, "n n"], seen: Bool[Array, " n"]) -> Float[
     return jnp.where(both, covariance, jnp.eye(seen.size, dtype=covariance.dtype))
 
 
+@precise
 def gaussian_log_density(
     residual: Float[Array, " n"],
     covariance: Float[Array, "n n"],

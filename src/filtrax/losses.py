@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool
 
 from filtrax.arrays import Scalar, State
 from filtrax.beliefs import AbstractBelief, Particles
-from filtrax.linalg import gaussian_log_density
+from filtrax.linalg import gaussian_log_density, precise
 from filtrax.spaces import Space
 
 Labelled: TypeAlias = Bool[Array, " x"] | None
@@ -28,6 +28,7 @@ def nll(belief: AbstractBelief, state: State, space: Space, labelled: Labelled =
     return -gaussian_log_density(difference, moments.covariance, labelled)
 
 
+@precise
 def mixture_nll(
     belief: AbstractBelief, state: State, space: Space, labelled: Labelled = None
 ) -> Scalar:
@@ -47,6 +48,7 @@ def mixture_nll(
     return -jax.nn.logsumexp(belief.log_weights + log_densities)
 
 
+@precise
 def squared_error(
     belief: AbstractBelief, state: State, space: Space, labelled: Labelled = None
 ) -> Scalar:

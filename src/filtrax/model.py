@@ -12,6 +12,7 @@ from filtrax.arrays import Context, Control, Key, Observation, State
 from filtrax.beliefs import Gaussian
 from filtrax.checks import check_shape
 from filtrax.likelihoods import AbstractLikelihood, GaussianLikelihood
+from filtrax.linalg import precise
 from filtrax.noise import AbstractNoise
 from filtrax.sensors import Measurement, Sensor, draw_reading
 from filtrax.spaces import Space
@@ -105,6 +106,7 @@ def simulate(
 
 
 @eqx.filter_jit
+@precise
 def _draw(model, prior, controls, num_steps, context, key):
     bound = model.bind(context)
     initial_key, key = jr.split(key)

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 
 from filtrax.arrays import Control, State
 from filtrax.checks import as_float, check_covariance, check_shape, is_concrete
-from filtrax.linalg import square_root
+from filtrax.linalg import precise, square_root
 from filtrax.spaces import Space
 
 Head = Callable[..., Float[Array, " outputs"]]
@@ -90,6 +90,7 @@ class FullNoise(AbstractNoise):
             return self._triangle(inputs)
         return square_root(self.covariance(*inputs))
 
+    @precise
     def covariance(self, *inputs: Any) -> Float[Array, "x x"]:
         triangle = self._triangle(inputs)
         return triangle @ triangle.T + np.diag(np.asarray(self.floor, self.bias.dtype))

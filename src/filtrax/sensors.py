@@ -33,7 +33,7 @@ class Measurement(eqx.Module):
     """
 
     value: Float[Array, "*b z"]
-    covariance: Float[Array, "*b z z"]
+    covariance: Float[Array, "*b r r"]  # of the size of the value: `check_model` sees to it
     features: PyTree = None
     observed: Any = True
 

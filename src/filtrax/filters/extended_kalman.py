@@ -11,7 +11,7 @@ from filtrax.arrays import Control, Key
 from filtrax.beliefs import Gaussian
 from filtrax.filters.base import AbstractBayesFilter, Info
 from filtrax.filters.kalman_update import condition, updated
-from filtrax.linalg import symmetrize
+from filtrax.linalg import precise, symmetrize
 from filtrax.model import StateSpaceModel
 from filtrax.sensors import Measurement
 
@@ -44,6 +44,7 @@ class ExtendedKalmanFilter(AbstractBayesFilter[Gaussian, Gaussian]):
         del key
         return Gaussian(model.state_space.wrap(prior.mean), prior.covariance)
 
+    @precise
     def predict(
         self, model: StateSpaceModel, belief: Gaussian, control: Control, *, key: Key
     ) -> Gaussian:
@@ -53,6 +54,7 @@ class ExtendedKalmanFilter(AbstractBayesFilter[Gaussian, Gaussian]):
         covariance = symmetrize(jacobian @ belief.covariance @ jacobian.T + noise)
         return Gaussian(model.state_space.wrap(mean), covariance)
 
+    @precise
     def update(
         self, model: StateSpaceModel, predicted: Gaussian, measurement: Measurement, *, key: Key
     ) -> tuple[Gaussian, Info]:

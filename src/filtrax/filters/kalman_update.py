@@ -6,9 +6,17 @@ from jaxtyping import Array, Bool, Float
 from filtrax.arrays import Observation, State
 from filtrax.beliefs import Gaussian
 from filtrax.filters.base import Info, all_finite
-from filtrax.linalg import cholesky, cholesky_solve, gaussian_log_density, marginal, symmetrize
+from filtrax.linalg import (
+    cholesky,
+    cholesky_solve,
+    gaussian_log_density,
+    marginal,
+    precise,
+    symmetrize,
+)
 
 
+@precise
 def condition(
     matrix: Float[Array, "z x"],
     prior: Float[Array, "x x"],
@@ -30,6 +38,7 @@ def condition(
     return gain, joseph(gain, matrix, prior, noise), innovation_covariance
 
 
+@precise
 def joseph(
     gain: Float[Array, "x z"],
     matrix: Float[Array, "z x"],

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from filtrax.arrays import Control, Key
 from filtrax.beliefs import Gaussian, Particles, weighted_covariance
 from filtrax.filters.base import AbstractBayesFilter, Info, all_finite
-from filtrax.linalg import marginal, square_root, whiten
+from filtrax.linalg import marginal, precise, square_root, whiten
 from filtrax.model import StateSpaceModel
 from filtrax.noise import AbstractNoise
 from filtrax.resampling import AbstractResampler, Soft
@@ -45,6 +45,7 @@ class ParticleFilter(AbstractBayesFilter[Particles, Particles]):
         if self.num_particles < 1:
             raise ValueError(f"`num_particles` must be at least 1, got {self.num_particles}.")
 
+    @precise
     def init(self, model: StateSpaceModel, prior: Gaussian, *, key: Key) -> Particles:
         size, dtype = model.state_space.size, prior.mean.dtype
         noise = jr.normal(key, (self.num_particles, size), dtype)
@@ -52,6 +53,7 @@ class ParticleFilter(AbstractBayesFilter[Particles, Particles]):
         kernel = jnp.eye(size, dtype=dtype) if self.kernel is None else self.kernel()
         return Particles.uniform(jax.vmap(model.state_space.wrap)(states), kernel)
 
+    @precise
     def predict(
         self, model: StateSpaceModel, belief: Particles, control: Control, *, key: Key
     ) -> Particles:
@@ -68,6 +70,7 @@ class ParticleFilter(AbstractBayesFilter[Particles, Particles]):
         states = jax.vmap(move)(particles.states, noise)
         return eqx.tree_at(lambda p: p.states, particles, states)
 
+    @precise
     def update(
         self, model: StateSpaceModel, predicted: Particles, measurement: Measurement, *, key: Key
     ) -> tuple[Particles, Info]:

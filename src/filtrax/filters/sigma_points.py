@@ -16,7 +16,7 @@ from filtrax.arrays import Control, Key, State
 from filtrax.beliefs import Gaussian
 from filtrax.filters.base import AbstractBayesFilter, Info
 from filtrax.filters.kalman_update import condition, joseph, updated
-from filtrax.linalg import cholesky, cholesky_solve, marginal, square_root, symmetrize
+from filtrax.linalg import cholesky, cholesky_solve, marginal, precise, square_root, symmetrize
 from filtrax.model import StateSpaceModel
 from filtrax.sensors import Measurement
 from filtrax.spaces import Space
@@ -92,6 +92,7 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
         del key
         return Gaussian(model.state_space.wrap(prior.mean), prior.covariance)
 
+    @precise
     def predict(
         self, model: StateSpaceModel, belief: Gaussian, control: Control, *, key: Key
     ) -> Gaussian | PredictedPoints:
@@ -107,6 +108,7 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
         predicted = Gaussian(mean, covariance)
         return predicted if self.redraw else PredictedPoints(predicted, after, points)
 
+    @precise
     def update(
         self,
         model: StateSpaceModel,
@@ -136,6 +138,7 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
         return updated(mean, covariance, innovation, innovation_covariance, gain, seen)
 
 
+@precise
 def _update_with_predicted_points(
     model: StateSpaceModel, predicted: PredictedPoints, measurement: Measurement
 ) -> tuple[Gaussian, Info]:

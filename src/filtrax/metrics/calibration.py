@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from filtrax.arrays import Scalar
 from filtrax.beliefs import AbstractBelief
 from filtrax.filters import Info
-from filtrax.linalg import cholesky, marginal, solve_lower
+from filtrax.linalg import cholesky, marginal, precise, solve_lower
 from filtrax.metrics.steps import by_component, checked_states, over_steps
 from filtrax.spaces import Space
 
@@ -79,6 +79,7 @@ def _inside(
     return over_steps(one, states, beliefs).astype(states.dtype)
 
 
+@precise
 def _squared_length(difference: Float[Array, " n"], covariance: Float[Array, "n n"]) -> Scalar:
     white = solve_lower(cholesky(covariance), difference)
     return white @ white
