@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: setup test docs lint types imports format ci clean
+.PHONY: setup test speed docs lint types imports format ci clean
 
 setup: $(READY)
 
@@ -15,8 +15,11 @@ $(READY): pyproject.toml
 	touch $(READY)
 
 test: $(READY)
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not documentation and not optimized"
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not documentation and not optimized and not speed"
 	XLA_FLAGS= $(BIN)/pytest -n 2 --dist loadgroup -m optimized
+
+speed: $(READY)
+	$(BIN)/pytest -m speed
 
 docs: $(READY)
 	$(BIN)/pytest -n 2 -m documentation
@@ -35,7 +38,7 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-ci: lint types imports test docs
+ci: lint types imports test speed docs
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist

@@ -91,7 +91,7 @@ def test_fit_is_traced_once_for_chunks_and_repeated_calls():
     assert counter.traces == after_the_first > 0
 
 
-@pytest.mark.optimized
+@pytest.mark.speed
 def test_the_first_value_and_gradient_compile_in_time():
     """State 4, observation 2 within 15 s; state 10, observation 8 within 20 s; learned process.
 
