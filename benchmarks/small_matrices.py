@@ -21,6 +21,7 @@ import jax.random as jr
 import numpy as np
 
 import filtrax
+from filtrax import linalg
 from filtrax.training import filtering
 
 BATCH, STEPS, REPEATS, SEED = 128, 50, 15, 0
@@ -28,8 +29,9 @@ SIZES = ((4, 2), (6, 4), (8, 4), (10, 8))
 FILTERS = {"ekf": filtrax.ExtendedKalmanFilter(), "ukf": filtrax.UnscentedKalmanFilter()}
 
 
-def linear_problem(size, observed, dtype):
+def linear_problem(sizes, dtype):
     """A random stable linear model and data for it."""
+    size, observed = sizes
     rng = np.random.default_rng(SEED)
     dynamics = rng.normal(size=(size, size))
     dynamics = jnp.asarray(0.95 * dynamics / np.abs(np.linalg.eigvals(dynamics)).max(), dtype)
@@ -70,9 +72,9 @@ def value_and_gradient(filt, model, data):
 
 def measure(name, sizes, unrolled):
     """One row of the table."""
-    filtrax.linalg.LARGEST_UNROLLED = max(sizes) if unrolled else 0
+    linalg.LARGEST_UNROLLED = max(sizes) if unrolled else 0
     jax.clear_caches()
-    function, arguments = value_and_gradient(FILTERS[name], *linear_problem(*sizes, jnp.float32))
+    function, arguments = value_and_gradient(FILTERS[name], *linear_problem(sizes, jnp.float32))
     begin = time.perf_counter()
     value, _ = jax.block_until_ready(function(*arguments))
     first, times = time.perf_counter() - begin, []
@@ -95,9 +97,7 @@ def measure(name, sizes, unrolled):
 def exact_loss(name, sizes):
     """The same loss in float64 on the CPU."""
     with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
-        function, arguments = value_and_gradient(
-            FILTERS[name], *linear_problem(*sizes, jnp.float64)
-        )
+        function, arguments = value_and_gradient(FILTERS[name], *linear_problem(sizes, jnp.float64))
         return float(function(*arguments)[0])
 
 
