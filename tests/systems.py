@@ -6,7 +6,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
 
 import filtrax
 from filtrax import Gaussian, Space, StateSpaceModel, constant_noise
@@ -120,8 +119,3 @@ def as_float32(tree):
     """The same tree in single precision."""
     cast = lambda leaf: leaf.astype(jnp.float32) if eqx.is_inexact_array(leaf) else leaf  # noqa: E731
     return jax.tree.map(cast, tree)
-
-
-def relative_error(found, expected) -> float:
-    found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
-    return float(np.abs(found - expected).max() / np.abs(expected).max())
