@@ -1,28 +1,32 @@
 """Differentiable Bayesian filters whose models are trained end to end."""
 
-from filtrax import losses, metrics, networks, noise, resampling, training, trajectory
-from filtrax.beliefs import Gaussian, Particles, RecurrentBelief
-from filtrax.filters import (
-    ExtendedKalmanFilter,
-    Info,
-    LearnedScaling,
-    MonteCarloUnscentedKalmanFilter,
-    OnlineFilter,
-    ParticleFilter,
-    RecurrentFilter,
-    Scaling,
-    UnscentedKalmanFilter,
-    online,
-    run,
-    run_with_info,
-)
-from filtrax.likelihoods import GaussianLikelihood, LearnedLikelihood
-from filtrax.model import ResidualProcess, StateSpaceModel, simulate
-from filtrax.noise import StateHead, constant_noise, heteroscedastic_noise
-from filtrax.sensors import DirectSensor, Measurement, NetworkSensor, stack_sensors
-from filtrax.spaces import Space
-from filtrax.training import fit, load, save
-from filtrax.trajectory import Trajectory
+import importlib
+import typing
+
+if typing.TYPE_CHECKING:
+    from filtrax import losses, metrics, networks, noise, resampling, training, trajectory
+    from filtrax.beliefs import Gaussian, Particles, RecurrentBelief
+    from filtrax.filters import (
+        ExtendedKalmanFilter,
+        Info,
+        LearnedScaling,
+        MonteCarloUnscentedKalmanFilter,
+        OnlineFilter,
+        ParticleFilter,
+        RecurrentFilter,
+        Scaling,
+        UnscentedKalmanFilter,
+        online,
+        run,
+        run_with_info,
+    )
+    from filtrax.likelihoods import GaussianLikelihood, LearnedLikelihood
+    from filtrax.model import ResidualProcess, StateSpaceModel, simulate
+    from filtrax.noise import StateHead, constant_noise, heteroscedastic_noise
+    from filtrax.sensors import DirectSensor, Measurement, NetworkSensor, stack_sensors
+    from filtrax.spaces import Space
+    from filtrax.training import fit, load, save
+    from filtrax.trajectory import Trajectory
 
 __version__ = "0.1.0"
 
@@ -67,3 +71,46 @@ __all__ = [
     "training",
     "trajectory",
 ]
+
+_HOMES = {
+    "filtrax.beliefs": ("Gaussian", "Particles", "RecurrentBelief"),
+    "filtrax.filters": (
+        "ExtendedKalmanFilter",
+        "Info",
+        "LearnedScaling",
+        "MonteCarloUnscentedKalmanFilter",
+        "OnlineFilter",
+        "ParticleFilter",
+        "RecurrentFilter",
+        "Scaling",
+        "UnscentedKalmanFilter",
+        "online",
+        "run",
+        "run_with_info",
+    ),
+    "filtrax.likelihoods": ("GaussianLikelihood", "LearnedLikelihood"),
+    "filtrax.model": ("ResidualProcess", "StateSpaceModel", "simulate"),
+    "filtrax.noise": ("StateHead", "constant_noise", "heteroscedastic_noise"),
+    "filtrax.sensors": ("DirectSensor", "Measurement", "NetworkSensor", "stack_sensors"),
+    "filtrax.spaces": ("Space",),
+    "filtrax.training": ("fit", "load", "save"),
+    "filtrax.trajectory": ("Trajectory",),
+}
+"""Where the names are that are no modules of this package."""
+
+
+def __getattr__(name: str) -> typing.Any:
+    """Imports a public name when it is first used: the command line answers before JAX loads."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = next((module for module, names in _HOMES.items() if name in names), None)
+    if home is None:
+        value = importlib.import_module(f"{__name__}.{name}")
+    else:
+        value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

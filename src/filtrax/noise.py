@@ -102,6 +102,22 @@ class FullNoise(AbstractNoise):
         return jnp.where(lower, entries[place], 0.0)
 
 
+class FixedNoise(AbstractNoise):
+    """Noise that is given and stays as it is, whatever is trained."""
+
+    noise: AbstractNoise
+
+    @property
+    def size(self) -> int:
+        return self.noise.size
+
+    def __call__(self, *inputs: Any) -> Float[Array, "x x"]:
+        return jax.lax.stop_gradient(self.noise(*inputs))
+
+    def covariance(self, *inputs: Any) -> Float[Array, "x x"]:
+        return jax.lax.stop_gradient(self.noise.covariance(*inputs))
+
+
 class StateHead(eqx.Module):
     """A network of state and control as the head of process noise.
 
@@ -113,11 +129,29 @@ class StateHead(eqx.Module):
     space: Space
 
     def __call__(self, state: State, control: Control) -> Float[Array, " outputs"]:
-        output = self.network(self.space.network_input(state, control))
-        if output.size == self.space.size:
-            return self.space.unscaled(output)
-        row, _ = np.tril_indices(self.space.size)
-        return output * np.asarray(self.space.scale, output.dtype)[row]
+        return _in_natural_units(self.network(self.space.network_input(state, control)), self.space)
+
+
+class FeatureHead(eqx.Module):
+    """A network of features as the value head of a sensor, or as the head of its noise.
+
+    It gives one number per component or per entry of the lower triangle, in the units of the
+    network.
+    """
+
+    network: Callable[[Float[Array, " inputs"]], Float[Array, " outputs"]]
+    space: Space
+
+    def __call__(self, features: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
+        return _in_natural_units(self.network(features), self.space)
+
+
+def _in_natural_units(output: Array, space: Space) -> Array:
+    """Outputs of a network, one per component or per entry of the lower triangle."""
+    if output.size == space.size:
+        return space.unscaled(output)
+    row, _ = np.tril_indices(space.size)
+    return output * np.asarray(space.scale, output.dtype)[row]
 
 
 def constant_noise(start: Any, floor: float | Sequence[float] = 0.0) -> DiagonalNoise | FullNoise:

@@ -77,6 +77,27 @@ class NetworkSensor(eqx.Module):
         return Measurement(self.head(features), self.noise.covariance(features), features)
 
 
+class Sensed(eqx.Module):
+    """The sensor of readings that are measurements already, made beforehand by another sensor.
+
+    It keeps that sensor, because an objective may look at its parameters.
+    """
+
+    sensor: Sensor
+
+    def __call__(self, reading: Measurement, context: Context, *, key: Key) -> Measurement:
+        del context, key
+        return reading
+
+
+class GivenFeatures(eqx.Module):
+    """The encoder of readings that are features already, made beforehand."""
+
+    def __call__(self, reading: PyTree, context: Context, *, key: Key) -> PyTree:
+        del context, key
+        return reading
+
+
 class StackedSensors(eqx.Module):
     """Several sensors side by side: a reading is a tuple with one reading for each.
 

@@ -1,5 +1,6 @@
 """Running a filter over a sequence."""
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -13,7 +14,7 @@ from filtrax.beliefs import Gaussian
 from filtrax.checks import as_arrays, is_concrete
 from filtrax.filters.base import AbstractFilter, Belief, Info
 from filtrax.model import StateSpaceModel, check_model
-from filtrax.sensors import Measurement, sense
+from filtrax.sensors import Measurement, Sensed, sense
 from filtrax.trajectory import Trajectory
 
 
@@ -93,6 +94,21 @@ def sense_all(
         return sense(model.sensor, reading, mask, context, key=key)
 
     return jax.vmap(one)(readings, observed, keys)
+
+
+def sense_trajectory(
+    model: StateSpaceModel, trajectory: Trajectory, *, key: Key
+) -> tuple[StateSpaceModel, Trajectory]:
+    """Does the work of the sensor beforehand: measurements take the place of readings.
+
+    What uses both several times, as several objectives or several priors do, then runs the
+    sensor once.
+    """
+    measurements = sense_all(
+        model, trajectory.readings, trajectory.observed, trajectory.context, key=key
+    )
+    model = dataclasses.replace(model, sensor=Sensed(model.sensor))
+    return model, dataclasses.replace(trajectory, readings=measurements, observed=None)
 
 
 def check_sequence(readings: Any, observed: Any, **others: Any) -> None:

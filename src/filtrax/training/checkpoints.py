@@ -5,6 +5,7 @@ Loading fills a filter and a model of the same structure, built by the same prog
 """
 
 import dataclasses
+import itertools
 import json
 import os
 import zipfile
@@ -20,6 +21,7 @@ from filtrax.checks import check_known
 
 Filter = TypeVar("Filter")
 Model = TypeVar("Model")
+State = TypeVar("State")
 
 FORMAT = 1
 _FORMAT, _CONSTANTS = "filtrax.format", "filtrax.constants"
@@ -30,10 +32,70 @@ def save(path: str | os.PathLike, filt: Any, model: Any) -> None:
 
     The file appears under its name only once it is complete.
     """
-    path = Path(path)
-    numbers: dict[str, Any] = {name: np.asarray(v) for name, v in _leaves(filt, model).items()}
+    _write(Path(path), _leaves(filt, model), _constants(model))
+
+
+def save_parts(path: str | os.PathLike, **parts: Any) -> None:
+    """Writes all arrays and numbers of named trees to a file, as `save` does."""
+    leaves = [_named(tree, name) for name, tree in parts.items()]
+    _write(Path(path), dict(itertools.chain(*(part.items() for part in leaves))), {})
+
+
+def load_parts(path: str | os.PathLike, **templates: Any) -> tuple[Any, ...]:
+    """Reads some of the trees that `save_parts` wrote, given trees of the same structure."""
+    stored = _read(Path(path))
+    parts = []
+    for name, template in templates.items():
+        wanted = _named(template, name)
+        begin = (f"{name}.", f"{name}[")
+        mine = {key: value for key, value in stored.items() if key.startswith(begin)}
+        parts.append(_fill(path, template, wanted, mine))
+    return tuple(parts)
+
+
+def load(path: str | os.PathLike, filt: Filter, model: Model) -> tuple[Filter, Model]:
+    """Reads a file that `save` wrote into a filter and a model of the same structure.
+
+    Raises if names, shapes or types differ from those in the file, or a constant of the model,
+    like the floor of a noise.
+    """
+    stored = _read(Path(path))
+    saved = json.loads(stored.pop(_CONSTANTS).item())
+    filled = _fill(path, (filt, model), _leaves(filt, model), stored)
+    for name, value in _constants(model).items():
+        if saved.get(name, value) != value:
+            raise ValueError(
+                f"{path} was saved with {name} = {saved[name]}, but the model it is loaded into "
+                f"has {value}."
+            )
+    return filled
+
+
+def _fill(
+    path: str | os.PathLike, tree: State, template: dict[str, Any], stored: dict[str, np.ndarray]
+) -> State:
+    """The tree with the stored numbers, or an error that says what does not fit."""
+    what = f"{path} does not fit what it is loaded into"
+    unknown = sorted(set(stored) - set(template))
+    check_known(f"{what}: it has unknown entries", unknown, sorted(template))
+    missing = sorted(set(template) - set(stored))
+    if missing:
+        raise ValueError(f"{what}: it lacks {missing}.")
+    for name, leaf in template.items():
+        expected, found = np.asarray(leaf), stored[name]
+        if expected.shape != found.shape or expected.dtype != found.dtype:
+            raise ValueError(
+                f"{path} holds {name} with shape {found.shape} and type {found.dtype}, but what "
+                f"it is loaded into has {expected.shape} and {expected.dtype}."
+            )
+    ordered = iter([_like(leaf, stored[name]) for name, leaf in template.items()])
+    return jax.tree.map(lambda leaf: next(ordered) if _is_number(leaf) else leaf, tree)
+
+
+def _write(path: Path, leaves: dict[str, Any], constants: dict[str, Any]) -> None:
+    numbers: dict[str, Any] = {name: np.asarray(leaf) for name, leaf in leaves.items()}
     numbers[_FORMAT] = np.asarray(FORMAT)
-    numbers[_CONSTANTS] = np.asarray(json.dumps(_constants(model)))
+    numbers[_CONSTANTS] = np.asarray(json.dumps(constants))
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
@@ -44,42 +106,6 @@ def save(path: str | os.PathLike, filt: Any, model: Any) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-
-
-def load(path: str | os.PathLike, filt: Filter, model: Model) -> tuple[Filter, Model]:
-    """Reads a file that `save` wrote into a filter and a model of the same structure.
-
-    Raises if names, shapes or types differ from those in the file, or a constant of the model,
-    like the floor of a noise.
-    """
-    template = _leaves(filt, model)
-    stored = _read(Path(path))
-    saved = json.loads(stored.pop(_CONSTANTS).item())
-    check_known(
-        f"{path} does not fit the filter and model it is loaded into: it has unknown entries",
-        sorted(set(stored) - set(template)),
-        sorted(template),
-    )
-    missing = sorted(set(template) - set(stored))
-    if missing:
-        raise ValueError(
-            f"{path} does not fit the filter and model it is loaded into: it lacks {missing}."
-        )
-    for name, leaf in template.items():
-        expected, found = np.asarray(leaf), stored[name]
-        if expected.shape != found.shape or expected.dtype != found.dtype:
-            raise ValueError(
-                f"{path} holds {name} with shape {found.shape} and type {found.dtype}, but the "
-                f"filter and model it is loaded into have {expected.shape} and {expected.dtype}."
-            )
-    for name, value in _constants(model).items():
-        if saved.get(name, value) != value:
-            raise ValueError(
-                f"{path} was saved with {name} = {saved[name]}, but the model it is loaded into "
-                f"has {value}."
-            )
-    ordered = iter([_like(leaf, stored[name]) for name, leaf in template.items()])
-    return jax.tree.map(lambda leaf: next(ordered) if _is_number(leaf) else leaf, (filt, model))
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
@@ -101,13 +127,12 @@ def _read(path: Path) -> dict[str, np.ndarray]:
 
 def _leaves(filt: Any, model: Any) -> dict[str, Any]:
     """All arrays and numbers by their names, like `model.process_noise.bias`."""
-    paths, _ = jax.tree_util.tree_flatten_with_path((filt, model))
-    roots = ("filter", "model")
-    return {
-        roots[path[0].idx] + jax.tree_util.keystr(path[1:]): leaf
-        for path, leaf in paths
-        if _is_number(leaf)
-    }
+    return _named(filt, "filter") | _named(model, "model")
+
+
+def _named(tree: Any, root: str) -> dict[str, Any]:
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {root + jax.tree_util.keystr(path): leaf for path, leaf in leaves if _is_number(leaf)}
 
 
 def _constants(part: Any, name: str = "model") -> dict[str, Any]:

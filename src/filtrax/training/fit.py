@@ -18,6 +18,7 @@ from filtrax.losses import Loss
 from filtrax.model import StateSpaceModel
 from filtrax.training.objectives import Objective, filtering
 from filtrax.training.parts import trainable, warn_of_hidden_parameters
+from filtrax.training.step import Augment, Learner, Recipe, update
 from filtrax.trajectory import TIMED, Trajectory
 
 
@@ -56,21 +57,10 @@ class DivergenceError(RuntimeError):
         self.step, self.filt, self.model, self.history = step, filt, model, history
 
 
-class _Recipe(eqx.Module):
-    """What is the same in all steps."""
-
-    objective: Objective
-    optimizer: optax.GradientTransformation
-    augment: Callable[[Trajectory, Key], Trajectory] | None
-    batch_size: int
-    clip_norm: float | None
-
-
 class _State(eqx.Module):
-    """What one training step hands to the next."""
+    """What one step of the loop hands to the next."""
 
-    parameters: Any
-    optimizer: Any
+    learner: Learner
     step: Any
     diverged: Bool[Array, ""]
     records: dict[str, Float[Array, " steps"]]
@@ -87,7 +77,7 @@ def fit(
     optimizer: optax.GradientTransformation,
     num_steps: int,
     batch_size: int = 32,
-    augment: Callable[[Trajectory, Key], Trajectory] | None = None,
+    augment: Augment | None = None,
     clip_norm: float | None = None,
     callback: Callable[[Progress], None] | None = None,
     callback_every: int = 100,
@@ -120,21 +110,18 @@ def fit(
         )
     if clip_norm is not None and clip_norm <= 0:
         raise ValueError(f"`clip_norm` must be positive, got {clip_norm}.")
-    data = _as_data_set(data, model)
+    data = as_data_set(data, model)
     model = eqx.nn.inference_mode(model, value=False)
     warn_of_hidden_parameters(filt, model)
     parameters, rest = eqx.partition((filt, model), trainable(filt, model, train))
-    recipe = _Recipe(
-        objective=filtering(loss) if objective is None else objective,
-        optimizer=optimizer,
-        augment=augment,
-        batch_size=min(batch_size, data.initial.shape[0]),
-        clip_norm=clip_norm,
-    )
+    if objective is None:
+        assert loss is not None
+        objective = filtering(loss)
+    recipe = Recipe(objective, optimizer, augment, clip_norm)
+    batch_size = min(batch_size, data.initial.shape[0])
     names = ("loss", "gradient_norm", "clipped_norm")
     state = _State(
-        parameters=parameters,
-        optimizer=optimizer.init(parameters),
+        learner=Learner(parameters, optimizer.init(parameters)),
         step=jnp.asarray(0),
         diverged=jnp.asarray(False),
         records={name: jnp.full(num_steps, jnp.nan, data.initial.dtype) for name in names},
@@ -142,73 +129,40 @@ def fit(
     done = 0
     while done < num_steps:
         end = min(done + callback_every, num_steps)
-        state = _train_until(recipe, rest, data, key, state, jnp.asarray(end))
+        state = _train_until(recipe, rest, data, batch_size, key, state, jnp.asarray(end))
         if state.diverged:
             failed = int(state.step) - 1
             history = _history(state.records, failed + 1)
-            raise DivergenceError(failed, *_finished(state.parameters, rest), history)
+            raise DivergenceError(failed, *_finished(state.learner.parameters, rest), history)
         if callback is not None:
             recent = float(np.mean(np.asarray(state.records["loss"][done:end])))
             callback(Progress(end, num_steps, recent))
         done = end
-    return *_finished(state.parameters, rest), _history(state.records, num_steps)
+    return *_finished(state.learner.parameters, rest), _history(state.records, num_steps)
 
 
 @eqx.filter_jit
-def _train_until(recipe, rest, data, key, state, end):
+def _train_until(recipe, rest, data, batch_size, key, state, end):
     # A loop whose end is traced: one compilation serves chunks of any length.
     return jax.lax.while_loop(
         lambda state: (state.step < end) & ~state.diverged,
-        lambda state: _step(recipe, rest, data, key, state),
+        lambda state: _step(recipe, rest, data, batch_size, key, state),
         state,
     )
 
 
-def _step(recipe, rest, data, key, state):
+def _step(recipe, rest, data, batch_size, key, state):
     order_key, step_key = jr.split(key)
     num_steps = state.records["loss"].size
     progress = (state.step / num_steps).astype(data.initial.dtype)
-    batch = _draw(data, recipe.batch_size, state.step, order_key)
-    value, gradient = eqx.filter_value_and_grad(_batch_loss)(
-        state.parameters, rest, recipe, batch, progress, jr.fold_in(step_key, state.step)
-    )
-    norm = optax.tree.norm(gradient)
-    clipped = _clip(gradient, norm, recipe.clip_norm)
-    # Optax mixes integer counters and floats, which strict promotion (a user's choice) forbids.
-    with jax.numpy_dtype_promotion("standard"):
-        updates, moments = recipe.optimizer.update(clipped, state.optimizer, state.parameters)
-    finite = jnp.isfinite(value) & jnp.isfinite(norm)
-    parameters, moments = jax.tree.map(
-        lambda new, old: jnp.where(finite, new, old),
-        (eqx.apply_updates(state.parameters, updates), moments),
-        (state.parameters, state.optimizer),
-    )
-    values = {"loss": value, "gradient_norm": norm, "clipped_norm": optax.tree.norm(clipped)}
+    batch = _draw(data, batch_size, state.step, order_key)
+    step_key = jr.fold_in(step_key, state.step)
+    learner, outcome = update(recipe, rest, state.learner, batch, progress, key=step_key)
     records = {
-        name: record.at[state.step].set(values[name].astype(record.dtype))
+        name: record.at[state.step].set(getattr(outcome, name).astype(record.dtype))
         for name, record in state.records.items()
     }
-    return _State(parameters, moments, state.step + 1, ~finite, records)
-
-
-def _batch_loss(parameters, rest, recipe, batch, progress, key):
-    filt, model = eqx.combine(parameters, rest)
-
-    def one(trajectory, key):
-        augment_key, key = jr.split(key)
-        if recipe.augment is not None:
-            trajectory = recipe.augment(trajectory, augment_key)
-        return recipe.objective(filt, model, trajectory, progress, key)
-
-    return jax.vmap(one)(batch, jr.split(key, recipe.batch_size)).mean()
-
-
-def _clip(gradient: Any, norm: Array, largest: float | None) -> Any:
-    """The gradient, scaled to the largest norm where it is longer."""
-    if largest is None:
-        return gradient
-    scale = jnp.where(norm > largest, largest / norm, 1.0)
-    return jax.tree.map(lambda leaf: leaf * scale.astype(leaf.dtype), gradient)
+    return _State(learner, state.step + 1, ~outcome.finite, records)
 
 
 def _draw(data: Trajectory, size: int, step: Array, key: Key) -> Trajectory:
@@ -220,7 +174,8 @@ def _draw(data: Trajectory, size: int, step: Array, key: Key) -> Trajectory:
     return jax.tree.map(lambda leaf: leaf[chosen], data)
 
 
-def _as_data_set(data: Trajectory, model: StateSpaceModel) -> Trajectory:
+def as_data_set(data: Trajectory, model: StateSpaceModel) -> Trajectory:
+    """The data with a leading axis, or an error that says what is wrong with them."""
     if not isinstance(data, Trajectory):
         raise TypeError(f"`data` must be a Trajectory, got a {type(data).__name__}.")
     data = jax.tree.map(jnp.asarray, data)

@@ -7,22 +7,25 @@ does not run the filter.
 
 import functools
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 from jaxtyping import Array
 
 from filtrax.arrays import Key, Scalar
 from filtrax.filters import AbstractFilter, filter_trajectory
-from filtrax.filters.run import sense_all
+from filtrax.filters.run import sense_all, sense_trajectory
 from filtrax.linalg import gaussian_log_density
 from filtrax.losses import Loss
 from filtrax.model import StateSpaceModel
+from filtrax.spaces import Space
 from filtrax.trajectory import Trajectory
 
 Objective = Callable[[AbstractFilter, StateSpaceModel, Trajectory, Scalar, Key], Scalar]
-Schedule = float | Callable[[Scalar], Scalar]
+Schedule = float | Array | Callable[[Scalar], Scalar]
 
 
 @functools.cache  # the same loss gives the same objective, whose compiled programs are found again
@@ -33,14 +36,19 @@ def filtering(loss: Loss) -> Objective:
         del progress
         beliefs, _ = filter_trajectory(filt, model, trajectory, key=key)
         space = model.bind(trajectory.context).state_space
-        states, labels = trajectory.known_states()
-
-        def one(belief, state, labels):
-            return loss(belief, state, space, labels)
-
-        return _average(jax.vmap(one)(beliefs, states, labels), labels.any(-1))
+        return mean_loss(loss, beliefs, trajectory, space)
 
     return objective
+
+
+def mean_loss(loss: Loss, beliefs: Any, trajectory: Trajectory, space: Space) -> Scalar:
+    """A loss, averaged over the labelled steps of a trajectory."""
+    states, labels = trajectory.known_states()
+
+    def one(belief, state, labels):
+        return loss(belief, state, space, labels)
+
+    return average(jax.vmap(one)(beliefs, states, labels), labels.any(-1))
 
 
 def measurement_nll(
@@ -51,15 +59,13 @@ def measurement_nll(
     The marginal likelihood of what was measured: it needs no ground truth.
     """
     del progress
+    model, trajectory = sense_trajectory(model, trajectory, key=key)
     _, info = filter_trajectory(filt, model, trajectory, key=key)
     if info.log_likelihood is None:
         raise ValueError(
             f"`measurement_nll` needs a filter with a likelihood; {type(filt).__name__} has none."
         )
-    measurements = sense_all(
-        model, trajectory.readings, trajectory.observed, trajectory.context, key=key
-    )
-    return _average(-info.log_likelihood, jax.vmap(lambda m: m.seen().any())(measurements))
+    return average(-info.log_likelihood, jax.vmap(lambda m: m.seen().any())(trajectory.readings))
 
 
 def sensor_nll(
@@ -81,7 +87,7 @@ def sensor_nll(
         return -gaussian_log_density(difference, measurement.covariance, measurement.seen())
 
     counts = labels.all(-1) & jax.vmap(lambda m: m.seen().any())(measurements)
-    return _average(jax.vmap(one)(measurements, states), counts)
+    return average(jax.vmap(one)(measurements, states), counts)
 
 
 def process_nll(
@@ -102,34 +108,102 @@ def process_nll(
         return -gaussian_log_density(difference, covariance, labels)
 
     losses = jax.vmap(one)(states[:-1], states[1:], controls, labels[1:])
-    return _average(losses, labels[:-1].all(-1) & labels[1:].any(-1))
+    return average(losses, labels[:-1].all(-1) & labels[1:].any(-1))
 
 
 def l2(
     filt: AbstractFilter, model: StateSpaceModel, trajectory: Trajectory, progress: Scalar, key: Key
 ) -> Scalar:
-    """The sum of all squared parameters, for weight decay."""
-    del trajectory, progress, key
-    leaves = jax.tree.leaves(eqx.filter((filt, model), eqx.is_inexact_array))
+    """The sum of all squared parameters of the model, for weight decay.
+
+    Parameters of the filter, like a kernel or the recurrent network, do not decay, as in the
+    paper.
+    """
+    del filt, trajectory, progress, key
+    leaves = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))
     return jnp.stack([(leaf**2).sum() for leaf in leaves]).sum()
 
 
-def weighted(terms: Mapping[Objective, Schedule]) -> Objective:
-    """A weighted sum of objectives; a weight is a number or a function of the progress."""
-    if not terms:
-        raise ValueError("`weighted` needs at least one objective, got none.")
+class LikelihoodContrast(eqx.Module):
+    """Pretrains a learned likelihood: it learns to tell near observations from far ones.
 
-    def objective(filt, model, trajectory, progress, key):
+    Binary cross-entropy with logits on observations that are drawn close to the true one
+    (label 1: N(0, near_std²) added) and far from it (label 0: N(±far_mean, far_std²)). Its
+    optimum is a log density ratio, which is what the filter adds to its log weights.
+    (Kloss et al. 2021, supplement, treat the output as a probability here and as a logarithm in
+    the filter; this is the consistent form.)
+    """
+
+    near_std: float
+    far_mean: float
+    far_std: float
+    num_samples: int = eqx.field(default=6, static=True)
+
+    def __call__(self, filt, model, trajectory, progress, key) -> Scalar:
+        """The objective of one trajectory."""
+        del filt, progress
+        sensor_key, near_key, far_key = jr.split(key, 3)
+        model, trajectory = sense_trajectory(model, trajectory, key=sensor_key)
+        model = model.bind(trajectory.context)
+        states, labels = trajectory.known_states()
+        true = jax.vmap(model.observe)(states)
+        shape = (true.shape[0], self.num_samples, true.shape[1])
+        sign = jnp.where(jnp.arange(self.num_samples) % 2 == 0, 1.0, -1.0).astype(true.dtype)
+        near = self.near_std * jr.normal(near_key, shape, true.dtype)
+        near = near.at[:, 0].set(0.0)  # one is exact
+        far = self.far_std * jr.normal(far_key, shape, true.dtype)
+        far = far + self.far_mean * sign[None, :, None]
+
+        def scores(measurement, true, offsets):
+            score = lambda offset: model.likelihood(  # noqa: E731
+                true + offset, measurement, model.observation_space
+            )
+            return jax.vmap(score)(offsets)
+
+        good = jax.vmap(scores)(trajectory.readings, true, near)
+        bad = jax.vmap(scores)(trajectory.readings, true, far)
+        losses = jax.nn.softplus(-good).mean(-1) + jax.nn.softplus(bad).mean(-1)
+        counts = labels.all(-1) & jax.vmap(lambda m: m.seen().any())(trajectory.readings)
+        return average(losses, counts)
+
+
+class Until(eqx.Module):
+    """A weight that holds until a part of a stage is over, and is zero from then on."""
+
+    progress: float | Array
+    weight: float | Array = 1.0
+
+    def __call__(self, progress: Scalar) -> Scalar:
+        """The weight at this progress."""
+        return jnp.where(progress < self.progress, self.weight, 0.0).astype(progress.dtype)
+
+
+class Weighted(eqx.Module):
+    """A weighted sum of objectives, as `weighted` makes it."""
+
+    terms: tuple[Objective, ...]
+    weights: tuple[Schedule, ...]
+
+    def __call__(self, filt, model, trajectory, progress, key) -> Scalar:
+        """The objective of one trajectory."""
+        # One run of the sensor, and one backward pass through it, for all terms.
+        sensor_key, *keys = jr.split(key, len(self.terms) + 1)
+        model, trajectory = sense_trajectory(model, trajectory, key=sensor_key)
         total = jnp.zeros_like(progress)
-        for term, schedule in terms.items():
+        for term, schedule, key in zip(self.terms, self.weights, keys, strict=True):
             weight = schedule(progress) if callable(schedule) else schedule
             total = total + weight * term(filt, model, trajectory, progress, key)
         return total
 
-    return objective
+
+def weighted(terms: Mapping[Objective, Schedule]) -> Weighted:
+    """A weighted sum of objectives; a weight is a number or a function of the progress."""
+    if not terms:
+        raise ValueError("`weighted` needs at least one objective, got none.")
+    return Weighted(tuple(terms), tuple(terms.values()))
 
 
-def _average(values: Array, mask: Array) -> Scalar:
+def average(values: Array, mask: Array) -> Scalar:
     """The mean over the mask, and zero where nothing counts: no labels, no gradient."""
     total = jnp.where(mask, values, 0.0).sum()
     return total / jnp.maximum(mask.sum(), 1).astype(total.dtype)

@@ -1,0 +1,58 @@
+"""The command line: it parses, calls and prints.
+
+What a verb needs is imported when the verb runs, so that help and errors come at once.
+"""
+
+from typing import Annotated
+
+import typer
+
+from filtrax.cli import data, demo, evaluate, report, train
+from filtrax.cli.errors import Program
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="filtrax",
+    cls=Program,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Begin with: filtrax demo",
+)
+app.command("demo")(demo.demo)
+app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
+app.command("report")(report.report)
+app.add_typer(data.app, name="data")
+
+
+def main() -> None:
+    """Runs the command line with the arguments of this process."""
+    app(prog_name="filtrax")
+
+
+def _print_version(wanted: bool) -> bool:
+    if wanted:
+        from filtrax import __version__
+
+        typer.echo(f"filtrax {__version__}")
+        raise typer.Exit
+    return wanted
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and end."
+        ),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error comes from. May stand anywhere.")
+    ] = False,
+) -> None:
+    """Train Bayesian filters end to end, and look at what they learned."""
+    del version, debug  # The first has ended the program, the second is for `Program`.

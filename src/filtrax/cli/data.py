@@ -1,0 +1,110 @@
+"""`filtrax data`: what there is to train on."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from filtrax.cli.options import SPLIT
+from filtrax.cli.progress import counting
+
+if TYPE_CHECKING:
+    from filtrax.tasks.base import AbstractTask
+
+app = typer.Typer(help="Look at a data set, or write it into files for use elsewhere.")
+
+
+@app.callback()
+def data() -> None:
+    """Look at a data set, or write it into files for use elsewhere."""
+
+
+@app.command()
+def disc(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a setting of the task, as in image_size=60. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    split: SPLIT = "test",
+    preview: Annotated[
+        Path | None,
+        typer.Option(
+            help="Draw some sequences: a contact sheet (.png) or an animation (.gif).",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write frames as PNG files, and states.", metavar="DIR", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Describe the disc-tracking data: a red disc among others that hide it.
+
+    Example: filtrax data disc --set num_distractors=5 --preview discs.gif
+    """
+    from filtrax.experiments.config import read
+    from filtrax.tasks.disc import DiscTask
+    from filtrax.tasks.disc import export as files
+
+    # Also as they are written for a whole experiment.
+    task = read(DiscTask, None, [text.removeprefix("task.") for text in overrides or ()])
+    kind = None if preview is None else preview.suffix.lower()
+    if kind not in (None, ".png", ".gif"):
+        raise ValueError(f"A preview must be a .png or .gif file, got {preview}.")
+    typer.echo(_summary(task, split))
+    if preview is not None:
+        available = task.num_sequences(split)
+        if kind == ".png":
+            files.contact_sheet(task, preview, split, num_sequences=min(6, available))
+        else:
+            files.animation(task, preview, split, num_sequences=min(4, available))
+        typer.echo(f"Preview: {preview}")
+    if export is not None:
+        with counting("Sequences") as progress:
+            files.export(task, split, export, progress=progress)
+        typer.echo(f"Files: {export}")
+
+
+def _summary(task: "AbstractTask", split: str) -> str:
+    """Sizes of a part of the data, and how much of the target can be seen."""
+    import jax
+    import numpy as np
+
+    data = task.data(split)
+    states = np.asarray(cast(Any, data.states))
+    num_sequences, num_steps, _ = states.shape
+    stored = sum(leaf.nbytes for leaf in jax.tree.leaves(data))
+    height, width, _ = task.frames(jax.tree.map(lambda leaf: leaf[0], data)).shape[1:]
+    drawn = num_sequences * num_steps * height * width * 3
+    lines = [
+        f"{task.kind}, {split}: {num_sequences} sequences of {num_steps} steps",
+        f"stored as {_size(stored)} of numbers, seen as {_size(drawn)} of "
+        f"{height} x {width} images",
+    ]
+    visible, view = task.details(data).visible, task.view()
+    if visible is not None:
+        visible = np.asarray(visible)
+        pixels = states @ view.matrix.T + view.offset
+        inside = ((pixels > -0.5) & (pixels < [width - 0.5, height - 0.5])).all(-1)
+        shares = {
+            "fully visible": visible == visible.max(),
+            "partly visible": (visible > 0) & (visible < visible.max()),
+            "hidden by others": (visible == 0) & inside,
+            "out of the image": (visible == 0) & ~inside,
+        }
+        parts = [f"{np.mean(share):.1%} {name}" for name, share in shares.items()]
+        lines.append(f"the target in these images: {', '.join(parts)}")
+    return "\n".join(lines)
+
+
+def _size(num_bytes: int) -> str:
+    scale = 1e9 if num_bytes >= 1e9 else 1e6 if num_bytes >= 1e6 else 1e3
+    return f"{num_bytes / scale:.1f} {({1e3: 'kB', 1e6: 'MB', 1e9: 'GB'})[scale]}"

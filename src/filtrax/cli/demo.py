@@ -1,0 +1,31 @@
+"""`filtrax demo`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from filtrax.cli.errors import interruptible
+from filtrax.cli.progress import watch
+from filtrax.cli.tables import print_rows
+
+
+def demo(
+    out: Annotated[
+        Path, typer.Option(help="Folder of the run; an earlier demo in it is replaced.")
+    ] = Path("runs/demo"),
+    seed: Annotated[int, typer.Option(min=0, help="Another seed draws everything anew.")] = 0,
+) -> None:
+    """Watch a filter learn to follow a disc in a few minutes, and compare it.
+
+    The same sensor and process with the best constant noise is what it must beat.
+
+    Example: filtrax demo --out runs/demo
+    """
+    from filtrax.experiments import demo as experiment
+
+    with interruptible("Start again with `filtrax demo`."), watch() as progress:
+        outcome = experiment.run(out, progress, seed=seed)
+    print_rows("Held-out sequences", outcome["comparison"])
+    for text in (outcome["summary"], f"Report: {outcome['report']}"):
+        typer.echo(text)

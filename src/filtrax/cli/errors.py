@@ -1,0 +1,81 @@
+"""How the program ends when something is wrong: one sentence, and an exit code."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+from typer.core import TyperGroup
+
+USER_ERROR = 2
+INTERRUPTED = 130
+
+
+class StoppedError(Exception):
+    """The user pressed Ctrl-C; the message says how to go on."""
+
+
+class Program(TyperGroup):
+    """The root of the command line. Errors of users end as a sentence, all others as they are."""
+
+    def main(self, args: Sequence[str] | None = None, *positional: Any, **options: Any) -> Any:
+        arguments = list(sys.argv[1:] if args is None else args)
+        debug = "--debug" in arguments or os.environ.get("FILTRAX_DEBUG", "0") not in ("", "0")
+        arguments = [argument for argument in arguments if argument != "--debug"] or ["--help"]
+        options["standalone_mode"] = False  # Exceptions shall arrive here.
+        try:
+            code = super().main(arguments, *positional, **options)
+        except Exception as error:
+            sentence, code = describe(error)
+            if debug or sentence is None:
+                raise
+            say(f"Error: {sentence}" if code == USER_ERROR else sentence)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def describe(error: Exception) -> tuple[str | None, int]:
+    """The sentence for an error and the exit code; None if it is no error of the user."""
+    if isinstance(error, StoppedError):
+        return str(error), INTERRUPTED
+    if isinstance(error, typer.Abort):
+        return "Interrupted.", INTERRUPTED
+    text = _sentence(error)
+    return (None if text is None else " ".join(text.split())), USER_ERROR
+
+
+def _sentence(error: Exception) -> str | None:
+    usage = getattr(error, "format_message", None)  # The parser of the command line has it.
+    if usage is not None:
+        return _with_help(usage(), getattr(error, "ctx", None))
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror + ("" if error.filename is None else f": {error.filename}") + "."
+    if isinstance(error, ValueError | OSError):
+        return str(error)
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("filtrax"):
+        return f"This needs the package {error.name}, which is not installed."
+    if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error):
+        return "The memory of the device is full; smaller batches or fewer seeds at once need less."
+    return None
+
+
+def _with_help(message: str, context: Any) -> str:
+    advice = "" if context is None else f" `{context.command_path} --help` shows what there is."
+    return message.rstrip(".") + "." * (not message.rstrip().endswith("?")) + advice
+
+
+def say(sentence: str) -> None:
+    """Prints a sentence in red, in one line, where errors belong."""
+    Console(stderr=True, soft_wrap=True).print(Text(sentence, style="red"))
+
+
+@contextlib.contextmanager
+def interruptible(advice: str) -> Iterator[None]:
+    """Turns Ctrl-C into a sentence that says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise StoppedError(f"Interrupted. {advice}") from error

@@ -1,0 +1,7 @@
+"""Options that several verbs have."""
+
+from typing import Annotated, Literal
+
+import typer
+
+SPLIT = Annotated[Literal["train", "validation", "test"], typer.Option(help="Part of the data.")]

@@ -1,0 +1,34 @@
+"""`filtrax report`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="Folders of one or more runs.", metavar="RUN...", show_default=False),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The HTML file.", metavar="FILE", show_default="report.html; of one run, in it"
+        ),
+    ] = None,
+) -> None:
+    """Write one HTML page that shows and compares runs. It opens from disk.
+
+    Example: filtrax report runs/ekf runs/ukf --out comparison.html
+    """
+    from filtrax import report as reports
+    from filtrax.experiments.records import RunFolder, writing
+
+    for run in runs:
+        RunFolder(run).check()
+    alone = RunFolder(runs[0]).report if len(runs) == 1 else Path("report.html")
+    path = alone if out is None else out
+    with writing(path):
+        reports.write(runs, path)
+    typer.echo(f"Report: {path}")

@@ -1,0 +1,67 @@
+"""Results as tables."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, SupportsFloat
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_NAMES = {"nll": "NLL", "nees": "NEES", "coverage_90": "coverage of 90 % intervals"}
+
+
+def number(value: SupportsFloat | None) -> str:
+    """A number with about as many digits as one reads; a dash where there is none."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    value = float(value)
+    return f"{value:.3f}" if _is_handy(value) else f"{value:.3g}"
+
+
+def number_with_error(value: SupportsFloat | None, error: SupportsFloat | None) -> str:
+    """A number and its standard error with equally many digits, if there is one."""
+    if value is None or error is None or not (math.isfinite(value) and math.isfinite(error)):
+        return number(value)
+    value, error = float(value), float(error)
+    return f"{number(value)} ± {error:.3f}" if _is_handy(value) else f"{value:.3g} ± {error:.3g}"
+
+
+def print_metrics(result: Mapping[str, Any], *, members: bool = False) -> None:
+    """Prints mean and standard error of the metrics, perhaps with those of each member."""
+    count = len(result["members"])
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("metric")
+    table.add_column("mean ± standard error" if count > 1 else "value", justify="right")
+    for member in result["members"] if members else ():
+        table.add_column(f"seed {member['seed']}", justify="right")
+    for name, mean in result["mean"].items():
+        value = number_with_error(mean, result["standard_error"].get(name))
+        own = [member["metrics"].get(name) for member in result["members"]] if members else []
+        table.add_row(_NAMES.get(name, name.replace("_", " ")), value, *map(number, own))
+    title = f"{result['name']}: {result['split']}, {result['num_sequences']} sequences"
+    _print(title, table)
+
+
+def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Prints rows with a name and the same numbers each."""
+    table = Table(box=box.SIMPLE_HEAD)
+    names = [name for name in rows[0] if name != "name"]
+    table.add_column("")
+    for name in names:
+        table.add_column(_NAMES.get(name, name.replace("_", " ")), justify="right")
+    for row in rows:
+        table.add_row(row["name"], *(number(row.get(name)) for name in names))
+    _print(title, table)
+
+
+def _is_handy(value: float) -> bool:
+    return value == 0 or 0.01 <= abs(value) < 1e5
+
+
+def _print(title: str, table: Table) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=160)  # A file is no narrow window.
+    console.print(Text(title, style="bold"), table)

@@ -1,0 +1,102 @@
+"""`filtrax train`."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from filtrax.cli.errors import interruptible
+from filtrax.cli.progress import watch
+from filtrax.cli.tables import print_metrics
+
+if TYPE_CHECKING:
+    from filtrax.experiments.settings import Experiment
+
+
+def train(
+    config: Annotated[
+        Path | None,
+        typer.Argument(
+            help="TOML file; without one, an extended Kalman filter learns the disc task.",
+            metavar="[CONFIG]",
+            show_default=False,
+        ),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a setting, as in filter.kappa=1.5 or stages.0.num_epochs=3. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the run.", metavar="DIR", show_default="runs/NAME"),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="Go on with an interrupted run.", metavar="RUN", show_default=False),
+    ] = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print all settings as TOML and end.")
+    ] = False,
+) -> None:
+    """Train a filter and write everything about it into one folder.
+
+    Example: filtrax train --set filter.kind=ukf --set num_seeds=5 --out runs/ukf
+
+    A file to begin with: filtrax train --print-config > my.toml
+    """
+    if resume is None:
+        experiment, folder = _begin(config, overrides or [], out)
+    else:
+        experiment, folder = _go_on(resume, config, overrides, out)
+    if print_config:
+        from filtrax.experiments.config import as_toml
+
+        typer.echo(as_toml(experiment), nl=False)
+        return
+
+    from filtrax.experiments import run
+    from filtrax.experiments.events import EventLog
+
+    advice = f"Go on with `filtrax train --resume {shlex.quote(str(folder))}`."
+    with interruptible(advice), watch() as progress:
+        if not EventLog.available():
+            progress.message("No TensorBoard events: `pip install tensorboardX` adds them.")
+        result = run.train(experiment, folder, progress, resume=resume is not None)
+    print_metrics(result)
+    typer.echo(f"Run folder: {folder}")
+
+
+def _begin(
+    config: Path | None, overrides: list[str], out: Path | None
+) -> tuple["Experiment", Path]:
+    from filtrax.experiments.config import ConfigurationError, read
+    from filtrax.experiments.settings import Experiment
+
+    experiment = read(Experiment, config, overrides)
+    name = experiment.name
+    if out is None and (name in ("", "..") or Path(name).name != name):
+        raise ConfigurationError(
+            f"`name` must be the name of a folder under runs/, got {name!r}; --out takes any path."
+        )
+    return experiment, Path("runs", name) if out is None else out
+
+
+def _go_on(resume: Path, *forbidden: object) -> tuple["Experiment", Path]:
+    from filtrax.experiments.config import ConfigurationError, read
+    from filtrax.experiments.records import RunFolder
+    from filtrax.experiments.settings import Experiment
+
+    if any(forbidden):
+        raise ConfigurationError(
+            "A resumed run keeps its configuration and its folder: --resume takes no CONFIG, "
+            "--set or --out."
+        )
+    folder = RunFolder(resume)
+    folder.check()
+    return read(Experiment, folder.config), resume

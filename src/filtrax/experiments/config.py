@@ -1,0 +1,156 @@
+"""Configurations: one TOML file into frozen dataclasses, and back.
+
+What may stand in the file is said by the annotations of the dataclasses, as `parse` reads them.
+"""
+
+import copy
+import dataclasses
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tomli_w
+
+from filtrax.experiments.parsing import ConfigurationError, parse
+from filtrax.experiments.records import write_text
+
+__all__ = ["ConfigurationError", "as_dict", "as_toml", "override", "parse", "read", "write"]
+
+Config = TypeVar("Config")
+
+
+def read(
+    cls: type[Config], path: str | os.PathLike | None, overrides: Iterable[str] = ()
+) -> Config:
+    """The configuration in a TOML file, or the default one if there is no path.
+
+    **Arguments:**
+
+    - `cls`: the dataclass of the whole configuration.
+    - `path`: the file.
+    - `overrides`: assignments like "filter.kappa=1.5" that are made after the file was read. The
+        choice of a `kind` comes before all others, and starts from the defaults of that kind.
+    """
+    mapping = {} if path is None else _load(Path(path))
+    overrides = sorted(overrides, key=lambda assignment: not _chooses_kind(assignment))
+    if overrides:
+        mapping = _resolved(cls, mapping)
+    for assignment in overrides:
+        mapping = override(mapping, assignment)
+    return parse(cls, mapping)
+
+
+def write(path: str | os.PathLike, config: Any) -> None:
+    """Writes a configuration such that `read` gives it back, defaults included."""
+    write_text(path, as_toml(config))
+
+
+def as_toml(config: Any) -> str:
+    """A configuration as the text of a TOML file."""
+    return tomli_w.dumps(as_dict(config))
+
+
+def as_dict(config: Any) -> dict[str, Any]:
+    """A configuration as tables, lists and values; `parse` gives it back."""
+    kind = getattr(type(config), "kind", None)
+    named = {} if kind is None else {"kind": kind}
+    return named | {
+        field.name: _plain(getattr(config, field.name))
+        for field in dataclasses.fields(config)
+        if field.init
+    }
+
+
+def override(mapping: Mapping[str, Any], assignment: str) -> dict[str, Any]:
+    """A copy of the mapping in which one setting is changed, as in "stages.0.num_epochs=3".
+
+    The value is read as TOML; what is not TOML is a text, so that words need no quotes.
+    """
+    key, sign, text = assignment.partition("=")
+    parts = [part.strip() for part in key.split(".")]
+    if not sign or not all(parts):
+        raise ConfigurationError(
+            f"A setting is changed with key=value, as in filter.kappa=1.5, got {assignment!r}."
+        )
+    changed = copy.deepcopy(dict(mapping))
+    place: Any = changed
+    for depth, part in enumerate(parts[:-1]):
+        place = _enter(place, part, parts[:depth])
+    value = _parse_value(text.strip())
+    if parts[-1] == "kind" and isinstance(place, dict) and place.get("kind", value) != value:
+        place.clear()  # Settings of another kind mean nothing to this one.
+    if isinstance(place, dict):
+        place[parts[-1]] = value
+    else:
+        place[_index(place, parts[-1], parts[:-1])] = value
+    return changed
+
+
+def _load(path: Path) -> dict[str, Any]:
+    if path.is_dir():
+        inside = path / "config.toml"
+        advice = f" Did you mean {inside}?" if inside.is_file() else ""
+        raise ConfigurationError(f"A configuration is a TOML file, but {path} is a folder.{advice}")
+    try:
+        # Some editors begin a file with a byte-order mark, which TOML does not know.
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+    except FileNotFoundError as error:
+        raise ConfigurationError(f"There is no configuration file at {path}.") from error
+    except OSError as error:
+        raise ConfigurationError(f"{path} could not be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise ConfigurationError(f"{path} is not a valid TOML file: {error}.") from error
+
+
+def _resolved(cls: type, mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The mapping with its defaults filled in, so that they can be addressed."""
+    try:
+        return as_dict(parse(cls, mapping))
+    except ConfigurationError:
+        return mapping  # An override may be what makes it valid; if not, it is refused then.
+
+
+def _chooses_kind(assignment: str) -> bool:
+    return assignment.partition("=")[0].strip().endswith(".kind")
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        found = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        # TOML wants 0.5 and 1.0; at a prompt .5 and 1. are meant just as clearly.
+        is_number = re.fullmatch(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", text, re.IGNORECASE)
+        return float(text) if is_number else text
+    return found["value"] if len(found) == 1 else text
+
+
+def _enter(place: Any, part: str, parents: Sequence[str]) -> Any:
+    """The table or list that a part of a dotted key names."""
+    if isinstance(place, dict):
+        place = place.setdefault(part, {})
+    else:
+        place = place[_index(place, part, parents)]
+    if not isinstance(place, dict | list):
+        name = ".".join([*parents, part])
+        raise ConfigurationError(f"`{name}` is the single value {place!r} and has no parts.")
+    return place
+
+
+def _index(place: list[Any], part: str, parents: Sequence[str]) -> int:
+    if not part.isdecimal() or int(part) >= len(place):
+        raise ConfigurationError(
+            f"`{'.'.join(parents)}` is a list whose {len(place)} entries are numbered from 0, "
+            f"got {part!r}."
+        )
+    return int(part)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return as_dict(value)
+    if isinstance(value, tuple):
+        return [_plain(entry) for entry in value]
+    return "none" if value is None else value

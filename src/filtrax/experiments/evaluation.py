@@ -1,0 +1,227 @@
+"""What is reported of trained filters, and what a report shows of them."""
+
+import functools
+from statistics import NormalDist
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from filtrax.beliefs import Particles
+from filtrax.experiments.settings import Experiment
+from filtrax.filters import filter_trajectory
+from filtrax.filters.run import sense_all
+from filtrax.linalg import cholesky, precise, solve_lower
+from filtrax.losses import Loss
+from filtrax.metrics import bhattacharyya_distance, noise_correlation
+from filtrax.tasks import Details
+from filtrax.training.evaluation import Score, evaluate, in_chunks, members
+from filtrax.trajectory import Trajectory, known_states
+
+SHOWN_SEQUENCES = 6
+SHOWN_PARTICLES = 200
+LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+"""Nominal coverages at which the empirical one is computed."""
+
+TEST_SEED = 1
+"""Of the random numbers of filters in tests, the same for all members."""
+
+
+class Evaluation:
+    """An ensemble on one split of its task, from every perturbed initial state.
+
+    `steps` holds arrays with leading axes (members, perturbations, sequences, steps), `sensed`
+    such without perturbations.
+    """
+
+    def __init__(self, experiment: Experiment, filt: Any, model: Any, split: str):
+        task = experiment.task
+        self.experiment = experiment
+        self.filt, self.model = experiment.filter.for_test(filt), model
+        self.data = task.data(split)
+        self.details = task.details(self.data)
+        self.perturbations = task.perturbations()
+        score = each_step(experiment.filter.density)
+        count = len(experiment.members)
+        self.keys = jnp.stack([jr.key(TEST_SEED)] * count)
+        scores = evaluate(score, self.filt, model, self.data, self.perturbations, self.keys)
+        self.steps: dict[str, np.ndarray] = jax.tree.map(np.asarray, scores)
+        measured = in_chunks(_measure, self.data, model, self.keys)
+        measured = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), measured)
+        self.sensed: dict[str, np.ndarray] = jax.tree.map(np.asarray, measured)
+
+    def metrics(self, member: int) -> dict[str, float]:
+        """The numbers that are reported of one member."""
+        steps = {name: values[member] for name, values in self.steps.items()}
+        sensed = {name: values[member] for name, values in self.sensed.items()}
+        labels = np.broadcast_to(self._labels(), steps["difference"].shape)
+        counts = labels.any(-1)
+        distance = np.sqrt((np.where(labels, steps["difference"], 0.0) ** 2).sum(-1))
+        inside = self._inside(steps, 0.9)
+        found = {
+            "distance": distance[counts].mean(),
+            "nll": steps["nll"][counts].mean(),
+            "sensor_error": sensed["error"][counts[0]].mean(),
+            "nees": steps["nees"][counts].mean(),
+            "coverage_90": inside[labels].mean(),
+        }
+        found |= _noise_metrics(self.details, steps, sensed)
+        return {name: float(value) for name, value in found.items()}
+
+    def arrays(self, member: int) -> dict[str, np.ndarray]:
+        """What a report draws of one member; see `docs/reference/run_folder.md`."""
+        perturbation = min(1, len(self.perturbations) - 1)
+        shown = slice(0, SHOWN_SEQUENCES)
+        steps = {name: values[member, perturbation] for name, values in self.steps.items()}
+        sensed = {name: values[member] for name, values in self.sensed.items()}
+        view = self.experiment.task.view()
+        labels = np.broadcast_to(self._labels(), steps["difference"].shape)
+        drawn = {
+            "names": np.asarray(self.experiment.task.state_space.names),
+            "states": np.asarray(self.data.states)[shown],
+            "view_matrix": view.matrix,
+            "view_offset": view.offset,
+            "measurements": sensed["value"][shown],
+            "measurement_covariances": sensed["covariance"][shown],
+            "all_sensor_std": _stds(sensed["covariance"]),
+            "process_std": _stds(steps["process_covariance"][shown]),
+            "nees": steps["nees"],
+            "degrees": np.asarray(labels.sum(-1).max()),
+            "coverage_levels": np.asarray(LEVELS),
+            "coverage": np.stack([_column_means(self._inside(steps, p), labels) for p in LEVELS]),
+        }
+        return drawn | self._shown_beliefs(member, perturbation) | self._known(shown)
+
+    def _shown_beliefs(self, member: int, perturbation: int) -> dict[str, np.ndarray]:
+        """Estimates, particles and images of the sequences that are shown."""
+        filt, model = select((self.filt, self.model), member)
+        data = jax.tree.map(lambda leaf: leaf[:SHOWN_SEQUENCES], self.data)
+        start = jnp.asarray(self.perturbations[perturbation], data.initial.dtype)
+        beliefs, moments = _believe(filt, model, data, start, jr.key(TEST_SEED))
+        task, count = self.experiment.task, data.initial.shape[0]
+        frames = [task.frames(select(data, i)) for i in range(count)]
+        drawn = {
+            "means": np.asarray(moments.mean),
+            "covariances": np.asarray(moments.covariance),
+            "frames": np.stack(frames),
+        }
+        if isinstance(beliefs, Particles):
+            drawn["particles"] = np.asarray(beliefs.states[:, :, :SHOWN_PARTICLES])
+            drawn["log_weights"] = np.asarray(beliefs.log_weights[:, :, :SHOWN_PARTICLES])
+        return drawn
+
+    def _known(self, shown: slice) -> dict[str, np.ndarray]:
+        """What the task knows of the data besides their states."""
+        known = {}
+        if self.details.visible is not None:
+            known["all_visible"] = np.asarray(self.details.visible)
+            known["visible"] = known["all_visible"][shown]
+        if self.details.process_covariance is not None:
+            known["true_process_std"] = _stds(np.asarray(self.details.process_covariance)[shown])
+        return known
+
+    def _labels(self) -> np.ndarray:
+        assert self.data.states is not None
+        return np.asarray(known_states(self.data.states, self.data.labelled)[1])
+
+    @staticmethod
+    def _inside(steps: dict[str, np.ndarray], probability: float) -> np.ndarray:
+        half_width = NormalDist().inv_cdf(0.5 + probability / 2)
+        return np.abs(steps["difference"]) <= half_width * steps["std"]
+
+
+@functools.cache
+def each_step(density: Loss) -> Score:
+    """Errors, stated standard deviations, NLL, NEES and predicted Q of every step."""
+
+    def score(filt, model, trajectory, key):
+        beliefs, _ = filter_trajectory(filt, model, trajectory, key=key)
+        model = model.bind(trajectory.context)
+        space = model.state_space
+        states, labels = trajectory.known_states()
+        moments = jax.vmap(lambda belief: belief.moments(space))(beliefs)
+        before = jnp.concatenate([trajectory.initial[None], moments.mean[:-1]])
+
+        @precise
+        def one(belief, moments, state, labels):
+            difference = space.difference(state, moments.mean)
+            white = solve_lower(cholesky(moments.covariance), jnp.where(labels, difference, 0.0))
+            return {
+                "difference": difference,
+                "std": jnp.sqrt(jnp.diagonal(moments.covariance)),
+                "nll": density(belief, state, space, labels),
+                "nees": white @ white,
+            }
+
+        steps = jax.vmap(one)(beliefs, moments, states, labels)
+        covariances = jax.vmap(model.process_noise.covariance)(before, trajectory.controls)
+        return steps | {"process_covariance": covariances}
+
+    return score
+
+
+@eqx.filter_jit
+def _measure(data: Trajectory, model: Any, keys: Any) -> dict[str, jax.Array]:
+    """What the sensors of an ensemble say of all readings, and how wrong they are."""
+
+    def one(trajectory):
+        def member(model, key):
+            bound = model.bind(trajectory.context)
+            measured = sense_all(
+                model, trajectory.readings, trajectory.observed, trajectory.context, key=key
+            )
+            expected = jax.vmap(bound.observe)(trajectory.known_states()[0])
+            error = jax.vmap(bound.observation_space.difference)(measured.value, expected)
+            return {
+                "value": measured.value,
+                "covariance": measured.covariance,
+                "error": jnp.sqrt((error**2).sum(-1)),
+            }
+
+        return eqx.filter_vmap(member, in_axes=members)(model, keys)
+
+    return jax.vmap(one)(data)
+
+
+@eqx.filter_jit
+def _believe(filt: Any, model: Any, data: Trajectory, start: jax.Array, key: Any) -> Any:
+    """The beliefs of one member on several sequences, and their moments."""
+
+    def one(trajectory):
+        moved = eqx.tree_at(lambda t: t.initial, trajectory, trajectory.initial + start)
+        beliefs, _ = filter_trajectory(filt, model, moved, key=key)
+        space = model.bind(trajectory.context).state_space
+        return beliefs, jax.vmap(lambda belief: belief.moments(space))(beliefs)
+
+    return jax.vmap(one)(data)
+
+
+def _noise_metrics(
+    details: Details, steps: dict[str, np.ndarray], sensed: dict[str, np.ndarray]
+) -> dict[str, Any]:
+    """How the predicted noise compares with what is known of the true one."""
+    found = {}
+    if details.visible is not None:
+        found["noise_correlation"] = noise_correlation(sensed["covariance"], details.visible)
+    if details.process_covariance is not None:
+        true = np.broadcast_to(details.process_covariance, steps["process_covariance"].shape)
+        found["process_noise_distance"] = bhattacharyya_distance(steps["process_covariance"], true)
+    return found
+
+
+def select(ensemble: Any, chosen: Any) -> Any:
+    """One member, or some members, of an ensemble."""
+    return jax.tree.map(lambda leaf: leaf[chosen] if eqx.is_array(leaf) else leaf, ensemble)
+
+
+def _stds(covariances: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.diagonal(covariances, axis1=-2, axis2=-1))
+
+
+def _column_means(inside: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The mean of each component over its labelled entries."""
+    axes = tuple(range(inside.ndim - 1))
+    return np.where(labels, inside, 0).sum(axes) / np.maximum(labels.sum(axes), 1)

@@ -1,0 +1,80 @@
+"""Where a run comes from: versions, commit, device, seed and command."""
+
+import importlib.metadata
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import filtrax
+
+_PACKAGE = Path(filtrax.__file__)
+_PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
+
+
+def provenance(*, seed: int, command: str | None = None) -> dict[str, Any]:
+    """What is needed to make a run again, besides its configuration.
+
+    **Arguments:**
+
+    - `seed`: the seed of the run.
+    - `command`: how the run was started; if None, the arguments of this process.
+    """
+    commit, dirty = _commit()
+    devices = jax.devices()
+    return {
+        "filtrax": filtrax.__version__,
+        "python": platform.python_version(),
+        "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "commit": commit,
+        "dirty": dirty,
+        "device": {
+            "platform": devices[0].platform,
+            "kind": devices[0].device_kind,
+            "count": len(devices),
+        },
+        "seed": seed,
+        "command": _command() if command is None else command,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _command() -> str:
+    program, *arguments = sys.argv
+    path = Path(program)
+    start = ["python", "-m", path.parent.name] if path.name == "__main__.py" else [path.name]
+    return shlex.join([*start, *arguments])
+
+
+def _commit() -> tuple[str | None, bool | None]:
+    """The commit of this package, and whether its files were changed since.
+
+    A package that was installed into somebody else's work tree is no part of it, so the commit
+    counts only if git knows its very files.
+    """
+    if _git("ls-files", "--error-unmatch", _PACKAGE.name) is None:
+        return os.environ.get("FILTRAX_COMMIT") or None, None
+    commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "-uno")
+    return commit, None if changes is None else bool(changes)
+
+
+def _git(*arguments: str) -> str | None:
+    """What git says in the folder of this package; None if it cannot answer."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments],
+            cwd=_PACKAGE.parent,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,289 @@
+"""What an experiment consists of: the dataclasses that a configuration file fills."""
+
+import dataclasses
+import functools
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+
+from filtrax.arrays import Key
+from filtrax.filters import (
+    AbstractFilter,
+    ExtendedKalmanFilter,
+    LearnedScaling,
+    MonteCarloUnscentedKalmanFilter,
+    ParticleFilter,
+    RecurrentFilter,
+    Scaling,
+    UnscentedKalmanFilter,
+)
+from filtrax.losses import Loss, mixed, mixture_nll, nll, squared_error
+from filtrax.model import StateSpaceModel
+from filtrax.noise import FixedNoise, constant_noise
+from filtrax.resampling import EverySteps, Soft
+from filtrax.tasks.disc import DiscModel, DiscTask
+from filtrax.trajectory import Trajectory
+
+
+@dataclasses.dataclass(frozen=True)
+class Ekf:
+    """The extended Kalman filter."""
+
+    kind: ClassVar[str] = "ekf"
+    iterations: int = 1
+    cut_jacobian_gradients: bool = False
+
+    density: ClassVar[Loss] = staticmethod(nll)
+
+    def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
+        """The filter for training."""
+        del model, example, key
+        return ExtendedKalmanFilter(self.iterations, self.cut_jacobian_gradients)
+
+    def for_test(self, filt: Any) -> Any:
+        """The trained filter as it is tested."""
+        return filt
+
+
+@dataclasses.dataclass(frozen=True)
+class Ukf:
+    """The unscented Kalman filter; `redraw = false` is the paper's form."""
+
+    kind: ClassVar[str] = "ukf"
+    alpha: float = 1.0
+    kappa: float = 0.5
+    beta: float = 0.0
+    learned: bool = False
+    redraw: bool = True
+    drop_negative_centre: bool = False
+
+    density: ClassVar[Loss] = staticmethod(nll)
+
+    def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
+        """The filter for training."""
+        del example, key
+        size = model.state_space.size
+        if not (self.alpha > 0 and size + self.kappa > 0):
+            raise ValueError(
+                f"filter.alpha and {size} + filter.kappa must be positive: "
+                f"got {self.alpha} and {size + self.kappa}."
+            )
+        numbers = {"alpha": self.alpha, "kappa": self.kappa, "beta": self.beta}
+        if self.learned:
+            scaling = LearnedScaling(size, **numbers)
+        else:
+            # As arrays, because another value is then no other program to compile.
+            scaling = Scaling(**{name: jnp.asarray(value) for name, value in numbers.items()})
+        return UnscentedKalmanFilter(scaling, self.redraw, self.drop_negative_centre)
+
+    def for_test(self, filt: Any) -> Any:
+        """The trained filter as it is tested."""
+        return filt
+
+
+@dataclasses.dataclass(frozen=True)
+class Mcukf:
+    """The Monte Carlo unscented Kalman filter; `redraw = false` is the paper's form."""
+
+    kind: ClassVar[str] = "mcukf"
+    num_samples: int = 100
+    num_test_samples: int = 500
+    redraw: bool = True
+
+    density: ClassVar[Loss] = staticmethod(nll)
+
+    def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
+        """The filter for training."""
+        del model, example, key
+        return MonteCarloUnscentedKalmanFilter(self.num_samples, self.redraw)
+
+    def for_test(self, filt: Any) -> Any:
+        """The trained filter as it is tested."""
+        return dataclasses.replace(filt, num_samples=self.num_test_samples)
+
+
+@dataclasses.dataclass(frozen=True)
+class Particle:
+    """The particle filter.
+
+    `belief` says how particles are read: as a mixture of Gaussians (the paper's dPF-M) or as one
+    Gaussian (dPF-G). Whether the likelihood is learned is up to the model.
+    """
+
+    kind: ClassVar[str] = "particle"
+    num_particles: int = 100
+    num_test_particles: int = 500
+    belief: Literal["mixture", "gaussian"] = "mixture"
+    kernel_std: float = 1.0
+    learned_kernel: bool = False
+    soft_resampling: float = 0.05
+    resample_every: int = 1
+    whiten_noise: bool = False
+
+    @property
+    def density(self) -> Loss:
+        """The negative log density of a state under a belief."""
+        return mixture_nll if self.belief == "mixture" else nll
+
+    def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
+        """The filter for training."""
+        del example, key
+        resampler = Soft(self.soft_resampling)
+        if self.resample_every > 1:
+            resampler = EverySteps(self.resample_every, resampler)
+        kernel = constant_noise(jnp.full(model.state_space.size, self.kernel_std))
+        if not self.learned_kernel:
+            kernel = FixedNoise(kernel)
+        return ParticleFilter(self.num_particles, resampler, kernel, self.whiten_noise)
+
+    def for_test(self, filt: Any) -> Any:
+        """The trained filter as it is tested."""
+        return dataclasses.replace(filt, num_particles=self.num_test_particles)
+
+
+@dataclasses.dataclass(frozen=True)
+class Lstm:
+    """The recurrent network that filters are compared with."""
+
+    kind: ClassVar[str] = "lstm"
+    num_layers: int = 1
+    hidden_size: int = 512
+    residual: bool = False
+    std: float = 10.0
+
+    density: ClassVar[Loss] = staticmethod(nll)
+
+    def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
+        """The network for training."""
+        reading = jax.tree.map(lambda leaf: leaf[0], example.readings)
+        sense = lambda: model.sensor(reading, example.context, key=key)  # noqa: E731
+        features = jax.tree.leaves(jax.eval_shape(sense).features)
+        controls = jax.tree.leaves(example.controls)
+        return RecurrentFilter(
+            model.state_space,
+            sum(leaf.size for leaf in features),
+            control_size=sum(leaf[0].size for leaf in controls),
+            hidden_size=self.hidden_size,
+            num_layers=self.num_layers,
+            residual=self.residual,
+            std=self.std,
+            key=key,
+        )
+
+    def for_test(self, filt: Any) -> Any:
+        """The trained network as it is tested."""
+        return filt
+
+
+FilterSettings = Ekf | Ukf | Mcukf | Particle | Lstm
+
+
+@dataclasses.dataclass(frozen=True)
+class StageSettings:
+    """One stage of training. The defaults are the recipe that `docs/training.md` explains.
+
+    - `objective`: "filter" trains through the filter; "sensor", "process" and "likelihood" train
+      single parts on single readings or steps.
+    - `loss`: of the filter.
+    - `train`: which parts train, as in `("model.sensor.noise", "model.process_noise")`.
+    - `num_epochs`, `length`: passes over the data, and steps of the sub-sequences drawn.
+    - `frames_per_batch`: the number of sub-sequences in a batch times their length.
+    - `perturbed`: whether initial states are drawn from the prior.
+    - `learning_rates`: several are searched, and the best by validation loss is kept.
+    - `warmup_steps`, `decay`: of the learning rate, which "cosine" lowers to zero.
+    - `sensor_warmup`, `sensor_weight`: for this part of the stage the likelihood of measurements
+      is added to the loss with this weight, so that the filter does not learn to ignore them.
+    - `loss_weight`, `weight_decay`: the paper's protocol has 100 and 1e-3.
+    """
+
+    name: str = "end to end"
+    objective: Literal["filter", "sensor", "process", "likelihood"] = "filter"
+    loss: Literal["nll", "mse", "mixed"] = "nll"
+    train: tuple[str, ...] = ("model", "filter")
+    num_epochs: int = 30
+    length: int = 10
+    frames_per_batch: int = 320
+    perturbed: bool = True
+    learning_rates: tuple[float, ...] = (3e-3,)
+    warmup_steps: int = 500
+    decay: Literal["cosine", "constant"] = "cosine"
+    clip_norm: float = 1.0
+    sensor_warmup: float = 0.2
+    sensor_weight: float = 1.0
+    loss_weight: float = 1.0
+    weight_decay: float = 0.0
+
+    def __post_init__(self):
+        if self.num_epochs < 1:
+            raise ValueError(f"num_epochs must be at least 1, got {self.num_epochs}.")
+        if not self.learning_rates or min(self.learning_rates) <= 0:
+            raise ValueError(
+                f"learning_rates must be one or more positive numbers, got {self.learning_rates}."
+            )
+        if self.length < 1 or self.frames_per_batch < self.length:
+            raise ValueError(
+                "length must be at least 1 and at most frames_per_batch: "
+                f"got {self.length} and {self.frames_per_batch}."
+            )
+        if self.clip_norm <= 0 or self.warmup_steps < 1:
+            raise ValueError(
+                "clip_norm must be positive and warmup_steps at least 1: "
+                f"got {self.clip_norm} and {self.warmup_steps}."
+            )
+
+    @property
+    def batch_size(self) -> int:
+        """The number of sub-sequences in a batch."""
+        return self.frames_per_batch // self.length
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """Everything that a training run depends on."""
+
+    name: str = "disc"
+    seed: int = 0
+    num_seeds: int = 1
+    task: DiscTask = dataclasses.field(default_factory=DiscTask)
+    model: DiscModel = dataclasses.field(default_factory=DiscModel)
+    filter: FilterSettings = dataclasses.field(default_factory=Ekf)
+    stages: tuple[StageSettings, ...] = (StageSettings(),)
+
+    def __post_init__(self):
+        if self.num_seeds < 1 or self.seed < 0:
+            raise ValueError(
+                "seed must not be negative and num_seeds must be at least 1: "
+                f"got {self.seed} and {self.num_seeds}."
+            )
+        if not self.stages:
+            raise ValueError("stages must name at least one stage of training, got none.")
+        counts = {len(stage.learning_rates) for stage in self.stages} - {1}
+        if len(counts) > 1:
+            raise ValueError(
+                "All stages must search equally many learning_rates, or one: "
+                f"got {sorted(counts)} of them."
+            )
+        for stage in self.stages:
+            if stage.length > self.task.num_steps:
+                raise ValueError(
+                    f"length of stage {stage.name!r} must be at most the {self.task.num_steps} "
+                    f"steps of the sequences (task.num_steps), got {stage.length}."
+                )
+
+    @property
+    def members(self) -> list[tuple[int, int]]:
+        """Seed, and number of the learning rate, of each member of the ensemble."""
+        rates = max(len(stage.learning_rates) for stage in self.stages)
+        seeds = range(self.seed, self.seed + self.num_seeds)
+        return [(seed, rate) for rate in range(rates) for seed in seeds]
+
+    def loss(self, name: str) -> Loss:
+        """The loss of that name, for the belief of this experiment's filter."""
+        density = self.filter.density
+        return {"nll": density, "mse": squared_error, "mixed": _mixed(density)}[name]
+
+
+@functools.cache  # the same object each time, whose compiled programs are found again
+def _mixed(density: Loss) -> Loss:
+    return functools.partial(mixed, density=density)

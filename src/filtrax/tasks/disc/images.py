@@ -1,0 +1,108 @@
+"""Images of discs, drawn inside the compiled program that needs them.
+
+A disc fills the pixels with dx² + dy² ≤ r² around its centre pixel, without smoothing. Discs
+are drawn in their order, so the target, which comes first, is behind all others.
+
+Colours are codes of three bits: red 4, green 2, blue 1. A pixel shows the last disc that covers
+it, which is the largest of the numbers 8 · place + code of these discs. So an image is a single
+reduction over the discs, and its colours are the lowest bits of the result.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, DTypeLike, Float, Int, Shaped, UInt8
+
+from filtrax.arrays import State
+
+CANVAS = 120
+"""Height and width of an image in its full size, which is also the unit of states."""
+
+SMALLEST = 16
+"""The smallest height and width that an image can be shown in."""
+
+SEQUENCES_AT_ONCE = 8
+"""How many sequences are drawn at the same time where pixels are counted, to save memory."""
+
+RED, GREEN, BLUE = 4, 2, 1
+
+Centres = Int[Array, "discs 2"]
+Numbers = Int[Array, " discs"]
+
+
+def pixel_centre(state: State) -> Int[Array, " 2"]:
+    """Column and row of the pixel in which a disc has its centre, which may be far outside."""
+    # Truncation is towards zero, as in the paper's data: all of (-1, 1) is pixel 0.
+    place = jnp.trunc(state[:2] + CANVAS / 2)
+    # Nothing can be seen of a disc long before its centre leaves the range of small integers.
+    return jnp.clip(place, -10 * CANVAS, 10 * CANVAS).astype(jnp.int16)
+
+
+def paint(
+    centres: Centres, radii: Numbers, colors: Numbers, size: int = CANVAS
+) -> Int[Array, "size size"]:
+    """The code of the colour of every pixel; zero is the black background.
+
+    **Arguments:**
+
+    - `centres`: column and row of the centre of each disc, on the canvas of 120 pixels.
+    - `radii`: in pixels of the canvas.
+    - `colors`: codes of three bits.
+    - `size`: height and width. Pixel k shows pixel floor((k + 1/2) · 120 / size) of the canvas.
+    """
+    centres, radii, colors = (part.astype(jnp.int32) for part in (centres, radii, colors))
+    shown = _shown_pixels(size)[None, :]
+    across = (shown - centres[:, :1]) ** 2
+    left = radii[:, None] ** 2 - (shown - centres[:, 1:]) ** 2
+    inside = across[:, None, :] <= left[:, :, None]
+    labels = 8 * jnp.arange(radii.size, dtype=jnp.int32) + colors
+    return jnp.where(inside, labels[:, None, None], 0).max(0) & 7
+
+
+def color_channels(codes: Int[Array, "*s"], dtype: DTypeLike) -> Shaped[Array, "*s 3"]:
+    """Red, green and blue of codes, each 0 or 1."""
+    bits = np.reshape(np.asarray([RED, GREEN, BLUE], codes.dtype), (1,) * codes.ndim + (3,))
+    return ((codes[..., None] & bits) != 0).astype(dtype)
+
+
+def render(
+    centres: Centres,
+    radii: Numbers,
+    colors: Numbers,
+    size: int = CANVAS,
+    dtype: DTypeLike | None = None,
+) -> Float[Array, "size size 3"]:
+    """An image with channels in [0, 1], by default in the default precision; see `paint`."""
+    codes = paint(centres, radii, colors, size)
+    return color_channels(codes, jnp.result_type(float) if dtype is None else dtype)
+
+
+def visible_pixels(centres: Centres, radii: Numbers, colors: Numbers) -> Int[Array, ""]:
+    """How many pixels of the whole canvas are red: those of the target that nothing covers."""
+    return (paint(centres, radii, colors) == RED).sum(dtype=jnp.int32)
+
+
+@eqx.filter_jit
+def draw_frames(
+    centres: Int[Array, "t discs 2"], radii: Numbers, colors: Numbers, size: int
+) -> UInt8[Array, "t size size 3"]:
+    """The images of one sequence, to look at."""
+    codes = jax.vmap(lambda now: paint(now, radii, colors, size))(centres)
+    return 255 * color_channels(codes, jnp.uint8)
+
+
+@jax.jit
+def count_visible(
+    centres: Int[Array, "n t discs 2"], radii: Int[Array, "n discs"], colors: Int[Array, "n discs"]
+) -> Int[Array, "n t"]:
+    """The visible pixels of the target at all times of all sequences."""
+    count = jax.vmap(visible_pixels, (0, None, None))
+    scenes = (centres, radii, colors)
+    return jax.lax.map(lambda scene: count(*scene), scenes, batch_size=SEQUENCES_AT_ONCE)
+
+
+def _shown_pixels(size: int) -> np.ndarray:
+    """Which rows (or columns) of the canvas an image of another size shows."""
+    # In whole numbers, because 120 / size is not always exact.
+    return ((2 * np.arange(size) + 1) * CANVAS // (2 * size)).astype(np.int32)

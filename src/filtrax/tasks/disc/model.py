@@ -1,0 +1,155 @@
+"""The networks of the disc task, as in Kloss et al. (2021)."""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float
+
+from filtrax.arrays import Context, Key, Observation, Reading, State
+from filtrax.likelihoods import AbstractLikelihood, GaussianLikelihood, LearnedLikelihood
+from filtrax.model import ResidualProcess, StateSpaceModel
+from filtrax.networks import ConvolutionalNetwork, Perceptron
+from filtrax.noise import (
+    AbstractNoise,
+    FeatureHead,
+    StateHead,
+    constant_noise,
+    heteroscedastic_noise,
+)
+from filtrax.sensors import NetworkSensor
+from filtrax.tasks.disc.images import render
+from filtrax.tasks.disc.physics import process as analytical_process
+
+if TYPE_CHECKING:
+    from filtrax.tasks.disc.task import DiscTask
+
+FEATURES = 32
+"""The size of the encoding of an image."""
+
+Shape = Literal["diagonal", "full"]
+Dependence = Literal["constant", "heteroscedastic"]
+
+
+@dataclasses.dataclass(frozen=True)
+class DiscModel:
+    """What a model of the disc task is made of.
+
+    Standard deviations are in pixels. The floors are no regularization but a statement of what
+    is possible: a raster of whole pixels cannot be read to much less than one.
+    """
+
+    process: Literal["learned", "analytical"] = "learned"
+    process_noise: Dependence = "heteroscedastic"
+    sensor_noise: Dependence = "heteroscedastic"
+    covariance: Shape = "diagonal"
+    likelihood: Literal["gaussian", "learned"] = "gaussian"
+    process_std: float = 10.0
+    sensor_std: float = 30.0
+    process_floor: float = 0.1
+    sensor_floor: float = 1.0
+
+    def __post_init__(self):
+        for part in ("process", "sensor"):
+            std, floor = getattr(self, f"{part}_std"), getattr(self, f"{part}_floor")
+            if not 0 <= floor <= std or std == 0:
+                raise ValueError(
+                    f"{part}_std must be positive and at least {part}_floor, which must not be "
+                    f"negative: got {std} and {floor}."
+                )
+
+
+class DiscEncoder(eqx.Module):
+    """Draws the image of a reading and encodes it."""
+
+    network: ConvolutionalNetwork
+    image_size: int = eqx.field(static=True)
+
+    def __init__(self, image_size: int, *, key: Key):
+        self.image_size = image_size
+        self.network = ConvolutionalNetwork(
+            (image_size, image_size, 3),
+            channels=(4, 8),
+            kernel_size=9,
+            stride=2,
+            sizes=(16, FEATURES),
+            key=key,
+        )
+
+    def __call__(
+        self, reading: Reading, context: Context, *, key: Key
+    ) -> Float[Array, " features"]:
+        del key
+        image = render(reading, context["radii"], context["colors"], self.image_size)
+        return self.network(image)
+
+
+def observe(state: State) -> Observation:
+    """The position of the disc."""
+    return state[:2]
+
+
+def build_model(task: "DiscTask", settings: DiscModel, *, key: Key) -> StateSpaceModel:
+    """A model with fresh networks.
+
+    The last layers of the process and of the noise start close to zero: nothing moves, and the
+    noise is what the settings say.
+    """
+    keys = dict(zip(("sensor", "process", "noise", "likelihood"), jr.split(key, 4), strict=True))
+    return StateSpaceModel(
+        state_space=task.state_space,
+        observation_space=task.observation_space,
+        process=_process(task, settings, key=keys["process"]),
+        process_noise=_process_noise(task, settings, key=keys["noise"]),
+        observe=observe,
+        sensor=_sensor(task, settings, key=keys["sensor"]),
+        likelihood=_likelihood(settings, key=keys["likelihood"]),
+    )
+
+
+def _process(task: "DiscTask", settings: DiscModel, *, key: Key) -> Any:
+    if settings.process == "analytical":
+        return analytical_process
+    network = Perceptron((4, 32, 64, 64, 4), final_std=1e-3, key=key)
+    return ResidualProcess(network, task.state_space)
+
+
+def _process_noise(task: "DiscTask", settings: DiscModel, *, key: Key) -> AbstractNoise:
+    start = _start(4, settings.process_std, settings.covariance)
+    if settings.process_noise == "constant":
+        return constant_noise(start, settings.process_floor**2)
+    network = Perceptron((4, 32, 32, _outputs(start)), final_std=1e-3, key=key)
+    head = StateHead(network, task.state_space)
+    return heteroscedastic_noise(head, start, settings.process_floor**2)
+
+
+def _sensor(task: "DiscTask", settings: DiscModel, *, key: Key) -> NetworkSensor:
+    encoder_key, value_key, noise_key = jr.split(key, 3)
+    start = _start(2, settings.sensor_std, settings.covariance)
+    if settings.sensor_noise == "constant":
+        noise = constant_noise(start, settings.sensor_floor**2)
+    else:
+        network = Perceptron((FEATURES, _outputs(start)), final_std=1e-3, key=noise_key)
+        head = FeatureHead(network, task.observation_space)
+        noise = heteroscedastic_noise(head, start, settings.sensor_floor**2)
+    value = FeatureHead(Perceptron((FEATURES, 2), key=value_key), task.observation_space)
+    return NetworkSensor(DiscEncoder(task.image_size, key=encoder_key), value, noise)
+
+
+def _likelihood(settings: DiscModel, *, key: Key) -> AbstractLikelihood:
+    if settings.likelihood == "gaussian":
+        return GaussianLikelihood()
+    return LearnedLikelihood(Perceptron((FEATURES + 2, 128, 128, 1), key=key))
+
+
+def _start(size: int, std: float, covariance: Shape) -> Array:
+    """The start value of a noise: standard deviations, or a covariance matrix."""
+    return jnp.full(size, std) if covariance == "diagonal" else std**2 * jnp.eye(size)
+
+
+def _outputs(start: Array) -> int:
+    """How many numbers the head of a noise gives: one per component, or per entry of L."""
+    size = start.shape[0]
+    return size if start.ndim == 1 else size * (size + 1) // 2

@@ -1,0 +1,94 @@
+"""How a disc moves: the process of Kloss et al. (2021), section 6, and its noise.
+
+A state is (x, y, vx, vy) in pixels and pixels per step, with the origin at the centre of the
+image. The true noise is an `AbstractNoise`, so a model may be given it in place of a learned one.
+"""
+
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from filtrax.arrays import Control, State
+from filtrax.noise import AbstractNoise, constant_noise
+
+NoiseKind = Literal["constant", "heteroscedastic", "correlated"]
+
+SPRING, DRAG = 0.05, 0.0075
+"""What pulls a disc to the centre, and what slows it down."""
+
+ZONES = ((40.0, 0.1), (20.0, 1.0), (0.0, 3.0))
+"""Of heteroscedastic noise: beyond these distances, which standard deviation the velocity has.
+
+The distance is the larger one of |x| and |y|; the first zone that holds is the one.
+"""
+
+CORRELATED_POSITION_STD, CORRELATED_VELOCITY_STD = 3.0, 2.0
+
+CORRELATIONS = (
+    (1.0, -0.4, 0.2, 0.9),
+    (-0.4, 1.0, -0.1, 0.0),
+    (0.2, -0.1, 1.0, 0.0),
+    (0.9, 0.0, 0.0, 1.0),
+)
+"""Of correlated noise: correlations of the components of the state."""
+
+
+def process(state: State, control: Control = None) -> State:
+    """Where a disc is one step later, without noise; nothing controls it.
+
+    p⁺ = p + v and v⁺ = v - 0.05 p - 0.0075 v² sgn(v), on each axis alone.
+    """
+    del control
+    position, velocity = state[:2], state[2:]
+    drag = DRAG * velocity * jnp.abs(velocity)
+    return jnp.concatenate([position + velocity, velocity - SPRING * position - drag])
+
+
+class ZonedNoise(AbstractNoise):
+    """Heteroscedastic noise: the farther from the centre, the steadier the velocity."""
+
+    position_std: Float[Array, ""]
+
+    @property
+    def size(self) -> int:
+        return 4
+
+    def __call__(self, state: State, control: Control = None) -> Float[Array, "x x"]:
+        return jnp.diag(self._std(state))
+
+    def covariance(self, state: State, control: Control = None) -> Float[Array, "x x"]:
+        return jnp.diag(self._std(state) ** 2)
+
+    def _std(self, state: State) -> State:
+        distance = jnp.abs(state[:2]).max()
+        (far, steady), (near, middle), (_, restless) = ZONES
+        velocity_std = jnp.where(
+            distance > far, steady, jnp.where(distance > near, middle, restless)
+        )
+        stds = jnp.stack([self.position_std, velocity_std.astype(self.position_std.dtype)])
+        return jnp.repeat(stds, 2)
+
+
+def true_noise(kind: NoiseKind, position_std: float, velocity_std: float) -> AbstractNoise:
+    """The process noise that discs are moved with, called with the state before the step.
+
+    - "constant": independent components with the given standard deviations.
+    - "heteroscedastic": the standard deviation of the velocity depends on the position.
+    - "correlated": all components have the correlations of the paper.
+    """
+    if kind == "heteroscedastic":
+        return ZonedNoise(jnp.asarray(position_std, float))
+    stds = np.repeat([position_std, velocity_std], 2).astype(float)
+    if kind == "correlated":
+        return constant_noise(np.outer(stds, stds) * np.asarray(CORRELATIONS))
+    return constant_noise(stds)
+
+
+@eqx.filter_jit
+def covariances(noise: AbstractNoise, states: Float[Array, "n t x"]) -> Float[Array, "n t x x"]:
+    """The covariances of the steps that begin in these states."""
+    return jax.vmap(jax.vmap(lambda state: noise.covariance(state, None)))(states)

@@ -1,0 +1,404 @@
+"""Training an ensemble in epochs: validation, selection of the best state, rollback.
+
+The members of an ensemble differ in their seed, and perhaps in their hyper-parameters. They train
+at once in one compiled program and see the same batches, so that readings are made once and the
+first convolution is one for all; weights, perturbations and keys are their own.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int
+
+from filtrax.arrays import Key
+from filtrax.filters import AbstractFilter
+from filtrax.model import StateSpaceModel
+from filtrax.sensors import GivenFeatures
+from filtrax.training.evaluation import (
+    Score,
+    encode,
+    evaluate,
+    has_frozen_encoder,
+    members,
+    with_encoder,
+)
+from filtrax.training.fit import as_data_set
+from filtrax.training.objectives import Objective
+from filtrax.training.parts import trainable, warn_of_hidden_parameters
+from filtrax.training.step import Learner, Recipe, choose, update
+from filtrax.trajectory import Trajectory, perturb, random_subsequence
+
+ADAM = optax.scale_by_adam()
+"""One object for all, because another one would be another program to compile."""
+
+ORDER_SEED = 2021
+"""Of the order of batches, which is the same for all members and for runs with other seeds."""
+
+
+class Stage(eqx.Module):
+    """What a stage of training minimizes, on what, and how.
+
+    Numbers are traced, so that one compiled program serves all their values; each may be an
+    array with one entry per member.
+
+    **Attributes:**
+
+    - `objective`: what is minimized.
+    - `score`: what validation computes; its entry "loss" chooses the best state.
+    - `train`: the parts to train, as in `fit`.
+    - `num_epochs`: an epoch draws each trajectory as often as `length` fits into it.
+    - `length`: the number of steps of the sub-sequences that are drawn.
+    - `batch_size`: the number of sub-sequences in a batch.
+    - `perturbed`: whether their initial states are drawn from the prior.
+    - `learning_rate`: its largest value. It grows linearly over `warmup_steps` and falls with
+      the cosine of the progress; `decay` 0 keeps it constant instead.
+    - `clip_norm`: gradients longer than this are shortened to it.
+    """
+
+    objective: Objective
+    score: Score
+    train: tuple[str, ...] = eqx.field(default=("model", "filter"), static=True)
+    num_epochs: int = eqx.field(default=30, static=True)
+    length: int = eqx.field(default=10, static=True)
+    batch_size: int = eqx.field(default=32, static=True)
+    perturbed: bool = eqx.field(default=True, static=True)
+    optimizer: optax.GradientTransformation = ADAM
+    learning_rate: float | Array = 1e-3
+    warmup_steps: float | Array = 500.0
+    decay: float | Array = 1.0
+    clip_norm: float | Array = 1.0
+
+    def rate(self, step: Int[Array, ""], progress: Float[Array, ""]) -> Float[Array, ""]:
+        """The learning rate of a step."""
+        warm = jnp.minimum((step + 1).astype(progress.dtype) / self.warmup_steps, 1.0)
+        cosine = 0.5 * (1 + jnp.cos(jnp.pi * progress))
+        return self.learning_rate * warm * (1 - self.decay * (1 - cosine))
+
+
+class Ensemble(eqx.Module):
+    """What one epoch hands to the next; all but the epoch has a leading axis of members.
+
+    **Attributes:**
+
+    - `learner`, `best`: the present state, and the one with the lowest validation loss.
+    - `best_loss`, `best_epoch`: of that state.
+    - `start_loss`: the lower one of the validation losses before and after the first epoch.
+    - `rate`: what the learning rate is multiplied by; each rollback halves it.
+    - `rollbacks`: how often the member went back to its best state.
+    """
+
+    learner: Learner
+    best: Learner
+    best_loss: Float[Array, " members"]
+    best_epoch: Int[Array, " members"]
+    start_loss: Float[Array, " members"]
+    rate: Float[Array, " members"]
+    rollbacks: Int[Array, " members"]
+    epoch: Int[Array, ""]
+
+
+class EpochRecord(eqx.Module):
+    """What happened in an epoch, for each member: means over its steps, and the validation."""
+
+    epoch: int
+    step: int
+    loss: np.ndarray
+    gradient_norm: np.ndarray
+    learning_rate: np.ndarray
+    validation: dict[str, np.ndarray]
+    best_loss: np.ndarray
+    rollbacks: np.ndarray
+
+
+class Training:
+    """One stage of training of one ensemble.
+
+    ```python
+    training = Training(stage, filt, model, data, validation, perturbations, seeds)
+    ensemble, record = training.begin()
+    while not training.finished(ensemble):
+        ensemble, record = training.epoch(ensemble)
+    filt, model = training.best(ensemble)
+    ```
+
+    `filt` and `model` are ensembles: their arrays have a leading axis of members, as
+    `eqx.filter_vmap(build)(keys)` makes them. A member whose loss or gradient is not finite, or
+    that loses half of what it had learned, is set back to its best state and goes on with half
+    the learning rate and new random numbers. An encoder that is not trained runs once, before
+    the first epoch.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        filt: AbstractFilter,
+        model: StateSpaceModel,
+        data: Trajectory,
+        validation: Trajectory,
+        perturbations: Any,
+        seeds: Sequence[int],
+    ):
+        data, validation = as_data_set(data, model), as_data_set(validation, model)
+        _check_stage(stage, data)
+        warn_of_hidden_parameters(filt, model)
+        model = eqx.nn.inference_mode(model, value=False)
+        trained = trainable(filt, model, stage.train)
+        self.stage = _strong(_for_members(stage, len(seeds)))
+        self.data, self.validation = data, validation
+        self.perturbations = jnp.asarray(perturbations)
+        self.keys = jax.vmap(jr.key)(jnp.asarray(seeds))
+        self.readings = self.validation_readings = None
+        self.encoder = None
+        if has_frozen_encoder(model, data, trained[1]):
+            self.readings = encode(model, data, self.keys)
+            self.validation_readings = encode(model, validation, self.keys)
+            self.encoder = model.sensor.encoder
+            model = with_encoder(model, GivenFeatures())
+            trained = trainable(filt, model, stage.train)
+        self.parameters, self.rest = eqx.partition(_strong((filt, model)), trained)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The number of batches of an epoch."""
+        return _steps_per_epoch(self.stage, self.data)
+
+    @property
+    def steps_per_call(self) -> int:
+        """The number of steps in one call of a compiled program: an epoch, or one on a CPU."""
+        # XLA's convolutions are several times slower inside of its loops on a CPU.
+        return 1 if jax.default_backend() == "cpu" else self.steps_per_epoch
+
+    def begin(self) -> tuple[Ensemble, EpochRecord]:
+        """The ensemble before the first epoch."""
+        ensemble = self.template()
+        validation = self._validate(ensemble.learner)
+        ensemble = dataclasses.replace(
+            ensemble, best_loss=validation["loss"], start_loss=validation["loss"]
+        )
+        nothing = jnp.full_like(ensemble.rate, jnp.nan)
+        return ensemble, self._record(ensemble, nothing, nothing, validation)
+
+    def template(self) -> Ensemble:
+        """An ensemble that is not validated yet, and the shape of all that follow from it."""
+        memory = eqx.filter_vmap(self.stage.optimizer.init)(self.parameters)
+        learner = Learner(self.parameters, memory)
+        ones = jnp.ones(len(self.keys), self.data.initial.dtype)
+        none = jnp.zeros(ones.shape, int)
+        return Ensemble(
+            learner=learner,
+            best=learner,
+            best_loss=ones,
+            best_epoch=none,
+            start_loss=ones,
+            rate=ones,
+            rollbacks=none,
+            epoch=jnp.asarray(0),
+        )
+
+    def epoch(self, ensemble: Ensemble) -> tuple[Ensemble, EpochRecord]:
+        """The ensemble after one more epoch, and what happened in it."""
+        learner, finite = ensemble.learner, jnp.ones(ensemble.rate.shape, bool)
+        outcomes = []
+        for first in range(0, self.steps_per_epoch, self.steps_per_call):
+            learner, finite, outcome = _train(
+                _without_epochs(self.stage),
+                self.rest,
+                self.data,
+                self.readings,
+                dataclasses.replace(ensemble, learner=learner, best=None),
+                finite,
+                jnp.asarray(first),
+                self.steps_per_call,
+                jnp.asarray(self.stage.num_epochs),
+                self.keys,
+            )
+            outcomes.append(outcome)
+        loss, norm = (jnp.concatenate(values).mean(0) for values in zip(*outcomes, strict=True))
+        validation = self._validate(learner)
+        ensemble = _select(ensemble, learner, finite, validation["loss"])
+        return ensemble, self._record(ensemble, loss, norm, validation)
+
+    def finished(self, ensemble: Ensemble) -> bool:
+        """Whether all epochs are done."""
+        return int(ensemble.epoch) >= self.stage.num_epochs
+
+    def epochs(self, ensemble: Ensemble) -> Iterator[tuple[Ensemble, EpochRecord]]:
+        """The remaining epochs, one after another."""
+        while not self.finished(ensemble):
+            ensemble, record = self.epoch(ensemble)
+            yield ensemble, record
+
+    def best(self, ensemble: Ensemble) -> tuple[Any, Any]:
+        """The filters and models at their lowest validation loss."""
+        filt, model = eqx.combine(ensemble.best.parameters, self.rest)
+        if self.encoder is not None:
+            model = with_encoder(model, self.encoder)
+        return filt, eqx.nn.inference_mode(model)
+
+    def _validate(self, learner: Learner) -> dict[str, Array]:
+        filt, model = eqx.combine(learner.parameters, self.rest)
+        scores = evaluate(
+            self.stage.score,
+            filt,
+            model,
+            self.validation,
+            self.perturbations,
+            self.keys,
+            readings=self.validation_readings,
+        )
+        return {name: values.mean((1, 2)) for name, values in scores.items()}
+
+    def _record(self, ensemble, loss, norm, validation) -> EpochRecord:
+        epoch = int(ensemble.epoch)
+        arrays = (loss, norm, ensemble.rate * self.stage.learning_rate, validation)
+        loss, norm, rate, validation = jax.tree.map(np.asarray, arrays)
+        return EpochRecord(
+            epoch=epoch,
+            step=epoch * self.steps_per_epoch,
+            loss=loss,
+            gradient_norm=norm,
+            learning_rate=rate,
+            validation=validation,
+            best_loss=np.asarray(ensemble.best_loss),
+            rollbacks=np.asarray(ensemble.rollbacks),
+        )
+
+
+def _check_stage(stage: Stage, data: Trajectory) -> None:
+    num_steps = jax.tree.leaves(data.readings)[0].shape[1]
+    if not 1 <= stage.length <= num_steps:
+        raise ValueError(
+            f"`length` must be between 1 and the {num_steps} steps of the trajectories, "
+            f"got {stage.length}."
+        )
+    if stage.num_epochs < 1:
+        raise ValueError(f"`num_epochs` must be at least 1, got {stage.num_epochs}.")
+    count = data.initial.shape[0] * (num_steps // stage.length)
+    if not 1 <= stage.batch_size <= count:
+        raise ValueError(
+            f"`batch_size` must be between 1 and the {count} sub-sequences of an epoch, "
+            f"got {stage.batch_size}."
+        )
+
+
+def _for_members(stage: Stage, count: int) -> Stage:
+    """The stage with all its numbers as arrays that have one entry per member."""
+
+    def spread(leaf: Any) -> Any:
+        if isinstance(leaf, float):
+            leaf = jnp.asarray(leaf)
+        return jnp.broadcast_to(leaf, (count,)) if eqx.is_inexact_array(leaf) else leaf
+
+    return jax.tree.map(spread, stage)
+
+
+def _strong(tree: Any) -> Any:
+    """All arrays with a type of their own, so that the second epoch needs no other program."""
+
+    def strong(leaf: Any) -> Any:
+        return jax.lax.convert_element_type(leaf, leaf.dtype) if eqx.is_array(leaf) else leaf
+
+    return jax.tree.map(strong, tree)
+
+
+def _without_epochs(stage: Stage) -> Stage:
+    """The stage as one epoch sees it: their number is traced, not compiled in."""
+    return dataclasses.replace(stage, num_epochs=0)
+
+
+def _steps_per_epoch(stage: Stage, data: Trajectory) -> int:
+    count, num_steps = jax.tree.leaves(data.readings)[0].shape[:2]
+    return count * (num_steps // stage.length) // stage.batch_size
+
+
+@eqx.filter_jit
+def _train(stage, rest, data, readings, ensemble, finite, first, count, num_epochs, keys):
+    """Some steps of an epoch, from the one numbered `first` on."""
+    total, num_steps = jax.tree.leaves(data.readings)[0].shape[:2]
+    per_trajectory = num_steps // stage.length
+    steps = _steps_per_epoch(stage, data)
+    order_key = jr.fold_in(jr.key(ORDER_SEED), ensemble.epoch)
+    order = jr.permutation(order_key, total * per_trajectory) // per_trajectory
+    own = dataclasses.replace(ensemble, learner=None, epoch=None)
+
+    def step(carry, index):
+        learner, finite = carry
+        number = ensemble.epoch * steps + index
+        progress = (number / (num_epochs * steps)).astype(data.initial.dtype)
+        chosen = jax.lax.dynamic_slice_in_dim(order, index * stage.batch_size, stage.batch_size)
+        cut_key = jr.fold_in(order_key, index)
+
+        def member(stage, rest, learner, readings, own, finite, key):
+            key = jr.fold_in(jr.fold_in(key, own.rollbacks), number)
+            batch = _cut(data, readings, chosen, stage.length, key=cut_key)
+            augment = _perturb if stage.perturbed else None
+            recipe = Recipe(stage.objective, stage.optimizer, augment, stage.clip_norm)
+            rate = -own.rate * stage.rate(number, progress)  # down the gradient
+            new, outcome = update(recipe, rest, learner, batch, progress, rate=rate, key=key)
+            return choose(finite, new, learner), finite & outcome.finite, outcome
+
+        learner, finite, outcome = eqx.filter_vmap(member, in_axes=members)(
+            stage, rest, learner, readings, own, finite, keys
+        )
+        return (learner, finite), (outcome.loss, outcome.gradient_norm)
+
+    carry = (ensemble.learner, finite)
+    if count == 1:
+        carry, outcomes = step(carry, first)
+        outcomes = jax.tree.map(lambda leaf: leaf[None], outcomes)
+    else:
+        carry, outcomes = jax.lax.scan(step, carry, first + jnp.arange(count))
+    return *carry, outcomes
+
+
+def _perturb(trajectory: Trajectory, key: Key) -> Trajectory:
+    return perturb(trajectory, key=key)
+
+
+def _cut(
+    data: Trajectory, readings: Any, chosen: Int[Array, " b"], length: int, *, key: Key
+) -> Trajectory:
+    """Sub-sequences of the chosen trajectories, drawn alike for all members."""
+    if readings is not None:
+        data = dataclasses.replace(data, readings=readings)
+    batch = jax.tree.map(lambda leaf: leaf[chosen], data)
+    cut = lambda trajectory, key: random_subsequence(trajectory, length, key=key)  # noqa: E731
+    return jax.vmap(cut)(batch, jr.split(key, chosen.size))
+
+
+@eqx.filter_jit
+def _select(ensemble: Ensemble, learner: Learner, finite: Array, loss: Array) -> Ensemble:
+    """Keeps what is better than ever, and sets back what has diverged."""
+    epoch = ensemble.epoch + 1
+    finite = finite & jnp.isfinite(loss)
+    first = (epoch == 1) & finite
+    start = jnp.where(first, jnp.minimum(ensemble.start_loss, loss), ensemble.start_loss)
+    best = ensemble.best_loss
+    # Half of what was learned is gone. The second term is the smallest loss of ground that
+    # counts, for stages that begin close to their optimum.
+    allowed = jnp.maximum(0.5 * (start - best), 1 + 0.5 * jnp.abs(best))
+    diverged = ~finite | (loss > best + allowed)
+    better = finite & ((loss < best) | ~jnp.isfinite(best))
+
+    def one(better, diverged, new, best):
+        best = choose(better, new, best)
+        return choose(diverged, best, new), best
+
+    learner, best_learner = jax.vmap(one)(better, diverged, learner, ensemble.best)
+    return Ensemble(
+        learner=learner,
+        best=best_learner,
+        best_loss=jnp.where(better, loss, best),
+        best_epoch=jnp.where(better, epoch, ensemble.best_epoch),
+        start_loss=start,
+        rate=jnp.where(diverged, 0.5, 1.0).astype(loss.dtype) * ensemble.rate,
+        rollbacks=ensemble.rollbacks + diverged,
+        epoch=epoch,
+    )

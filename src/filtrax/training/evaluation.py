@@ -1,0 +1,170 @@
+"""Running an ensemble of filters over a data set, for every perturbation of the initial state.
+
+An *ensemble* is a filter and a model whose arrays all have a leading axis of members.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, PyTree
+
+from filtrax.arrays import Key, Scalar
+from filtrax.filters import AbstractFilter, filter_trajectory
+from filtrax.filters.run import sense_trajectory
+from filtrax.linalg import precise
+from filtrax.losses import Loss
+from filtrax.model import StateSpaceModel
+from filtrax.sensors import GivenFeatures, NetworkSensor
+from filtrax.training.objectives import Objective, average, mean_loss
+from filtrax.trajectory import Trajectory
+
+Score = Callable[[AbstractFilter, StateSpaceModel, Trajectory, Key], PyTree]
+"""What is wanted of one trajectory: `score(filt, model, trajectory, key)`, any tree of arrays."""
+
+SEQUENCES_AT_ONCE = 32
+"""Bounds the memory that evaluation takes: that many sequences of images are held at a time."""
+
+members = eqx.if_array(0)
+"""In `eqx.filter_vmap`: every array has a leading axis of members."""
+
+
+@functools.cache  # the same loss gives the same score, whose compiled programs are found again
+def tracking(loss: Loss) -> Score:
+    """The mean loss of a trajectory, and the mean distance of its estimates from the truth."""
+
+    def score(filt, model, trajectory, key):
+        beliefs, _ = filter_trajectory(filt, model, trajectory, key=key)
+        space = model.bind(trajectory.context).state_space
+        states, labels = trajectory.known_states()
+
+        @precise
+        def distance(belief, state, labels):
+            difference = space.difference(state, belief.moments(space).mean)
+            return jnp.sqrt((jnp.where(labels, difference, 0.0) ** 2).sum())
+
+        return {
+            "loss": mean_loss(loss, beliefs, trajectory, space),
+            "distance": average(jax.vmap(distance)(beliefs, states, labels), labels.any(-1)),
+        }
+
+    return score
+
+
+class ObjectiveScore(eqx.Module):
+    """The value of an objective at the end of its stage."""
+
+    objective: Objective
+
+    def __call__(self, filt, model, trajectory, key) -> dict[str, Scalar]:
+        """The score of one trajectory."""
+        progress = jnp.ones((), trajectory.initial.dtype)
+        return {"loss": self.objective(filt, model, trajectory, progress, key)}
+
+
+def evaluate(
+    score: Score,
+    filt: AbstractFilter,
+    model: StateSpaceModel,
+    data: Trajectory,
+    perturbations: Float[Array, "p x"],
+    keys: Key,
+    *,
+    readings: PyTree = None,
+) -> PyTree:
+    """The score of every member on every trajectory from every perturbed initial state.
+
+    The sensor runs once for all perturbations, and readings are made once for all members.
+    `readings` replace those of the data, with a leading axis of members.
+
+    **Returns:** what the score returns, with leading axes (members, perturbations, trajectories).
+    """
+    model = eqx.nn.inference_mode(model)
+    if readings is not None:
+        readings = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), readings)
+    perturbations = jnp.asarray(perturbations)
+    numbers = jnp.arange(data.initial.shape[0])
+    inputs = (numbers, data, readings)
+    scores = in_chunks(_evaluate, inputs, score, filt, model, perturbations, keys)
+    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 2), scores)
+
+
+@eqx.filter_jit
+def _evaluate(inputs, score, filt, model, perturbations, keys):
+    def one(number, trajectory, readings):
+        def member(filt, model, readings, key):
+            sensor_key, key = jr.split(jr.fold_in(key, number))
+            mine = trajectory
+            if readings is not None:
+                mine = dataclasses.replace(trajectory, readings=readings)
+            model, sensed = sense_trajectory(model, mine, key=sensor_key)
+
+            def perturbed(perturbation, key):
+                initial = sensed.initial + perturbation.astype(sensed.initial.dtype)
+                return score(filt, model, dataclasses.replace(sensed, initial=initial), key)
+
+            return jax.vmap(perturbed)(perturbations, jr.split(key, len(perturbations)))
+
+        return eqx.filter_vmap(member, in_axes=members)(filt, model, readings, keys)
+
+    return jax.vmap(one)(*inputs)
+
+
+def encode(model: StateSpaceModel, data: Trajectory, keys: Key) -> PyTree:
+    """The features of all readings, with leading axes (members, trajectories, steps)."""
+    features = in_chunks(_encode, data, eqx.nn.inference_mode(model), keys)
+    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), features)
+
+
+@eqx.filter_jit
+def _encode(data, model, keys):
+    def one(trajectory):
+        def member(model, key):
+            def features(reading):
+                return model.sensor.encoder(reading, trajectory.context, key=key)
+
+            return jax.vmap(features)(trajectory.readings)
+
+        return eqx.filter_vmap(member, in_axes=members)(model, keys)
+
+    return jax.vmap(one)(data)
+
+
+def in_chunks(function: Callable, inputs: PyTree, *arguments: Any) -> PyTree:
+    """`function(inputs, *arguments)` for some sequences at a time, which bounds its memory.
+
+    The first axis of all inputs and outputs counts sequences.
+    """
+    count = jax.tree.leaves(inputs)[0].shape[0]
+    size = min(SEQUENCES_AT_ONCE, count)
+    outputs = []
+    # A loop of Python, because XLA's convolutions are several times slower inside of its loops
+    # on a CPU. The last chunk begins earlier, so that all have the same size.
+    for begin in range(0, count, size):
+        first = min(begin, count - size)
+        chunk = jax.tree.map(lambda leaf, first=first: leaf[first : first + size], inputs)
+        output = function(chunk, *arguments)
+        new = begin - first
+        outputs.append(jax.tree.map(lambda leaf, new=new: leaf[new:], output))
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *outputs)
+
+
+def with_encoder(model: StateSpaceModel, encoder: Any) -> StateSpaceModel:
+    """The model with another encoder; `GivenFeatures()` is the one for cached features."""
+    sensor = model.sensor
+    assert isinstance(sensor, NetworkSensor)
+    return dataclasses.replace(model, sensor=dataclasses.replace(sensor, encoder=encoder))
+
+
+def has_frozen_encoder(model: StateSpaceModel, data: Trajectory, trained: Any) -> bool:
+    """Whether features can be computed once: `trained` is the model's mask of trained arrays."""
+    sensor = model.sensor
+    if not isinstance(sensor, NetworkSensor) or isinstance(sensor.encoder, GivenFeatures):
+        return False
+    # A masked reading is zeroed before the encoder, its features would be zeroed after it.
+    return data.observed is None and not any(jax.tree.leaves(trained.sensor.encoder))
