@@ -1,10 +1,10 @@
-# `make test` is all a fresh machine needs: it builds its own virtual environment first.
+# `make demo` and `make test` are all a fresh machine needs: they build their own environment first.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: setup test speed docs lint types imports format ci clean
+.PHONY: setup demo test speed docs lint types imports format ci clean
 
 setup: $(READY)
 
@@ -13,6 +13,9 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $(READY)
+
+demo: $(READY)
+	$(BIN)/filtrax demo
 
 test: $(READY)
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not documentation and not optimized and not speed"

@@ -133,7 +133,7 @@ def count_lost(result: dict, median: float, paper_nll: float) -> int:
 
 def main() -> None:
     """Trains, prints a table, writes a record."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="The training recipe, ingredient by ingredient.")
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=30)

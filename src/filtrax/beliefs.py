@@ -79,6 +79,16 @@ class Particles(AbstractBelief):
         mean = space.mean(self.states, weights)
         return Gaussian(mean, weighted_covariance(space, self.states, mean, weights))
 
+    @precise
+    def smoothed_moments(self, space: Space) -> Gaussian:
+        """The moments of the mixture: mean μ and covariance Σ wᵢ (xᵢ - μ)(xᵢ - μ)ᵀ + F Fᵀ.
+
+        Never singular, while the covariance of the particles alone is as soon as few of them
+        have all the weight.
+        """
+        moments = self.moments(space)
+        return Gaussian(moments.mean, moments.covariance + self.kernel @ self.kernel.T)
+
     def mode(self) -> State:
         """The particle of largest weight."""
         return self.states[jnp.argmax(self.log_weights)]

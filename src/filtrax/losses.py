@@ -48,6 +48,22 @@ def mixture_nll(
     return -jax.nn.logsumexp(belief.log_weights + log_densities)
 
 
+def smoothed_nll(
+    belief: AbstractBelief, state: State, space: Space, labelled: Labelled = None
+) -> Scalar:
+    """As `nll`, with the moments of the mixture that particles are with the kernel they carry.
+
+    The kernel bounds the loss where a few particles have all the weight; without it the loss of
+    such a belief, and training with it, diverges.
+    """
+    if not isinstance(belief, Particles):
+        raise TypeError(
+            f"`smoothed_nll` reads particles as a mixture, got a {type(belief).__name__}. "
+            "Use `nll` for beliefs that are Gaussian."
+        )
+    return nll(belief.smoothed_moments(space), state, space, labelled)
+
+
 @precise
 def squared_error(
     belief: AbstractBelief, state: State, space: Space, labelled: Labelled = None

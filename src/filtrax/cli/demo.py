@@ -23,9 +23,11 @@ def demo(
     Example: filtrax demo --out runs/demo
     """
     from filtrax.experiments import demo as experiment
+    from filtrax.report import write
 
     with interruptible("Start again with `filtrax demo`."), watch() as progress:
         outcome = experiment.run(out, progress, seed=seed)
+        report = write(outcome["runs"], out / "report.html")
     print_rows("Held-out sequences", outcome["comparison"])
-    for text in (outcome["summary"], f"Report: {outcome['report']}"):
+    for text in (outcome["summary"], f"Report: {report}"):
         typer.echo(text)

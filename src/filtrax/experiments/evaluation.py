@@ -10,19 +10,19 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from filtrax.beliefs import Particles
+from filtrax.beliefs import Gaussian, Particles
 from filtrax.experiments.settings import Experiment
 from filtrax.filters import filter_trajectory
 from filtrax.filters.run import sense_all
 from filtrax.linalg import cholesky, precise, solve_lower
 from filtrax.losses import Loss
 from filtrax.metrics import bhattacharyya_distance, noise_correlation
+from filtrax.spaces import Space
 from filtrax.tasks import Details
 from filtrax.training.evaluation import Score, evaluate, in_chunks, members
 from filtrax.trajectory import Trajectory, known_states
 
 SHOWN_SEQUENCES = 6
-SHOWN_PARTICLES = 200
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Nominal coverages at which the empirical one is computed."""
 
@@ -58,7 +58,7 @@ class Evaluation:
         steps = {name: values[member] for name, values in self.steps.items()}
         sensed = {name: values[member] for name, values in self.sensed.items()}
         labels = np.broadcast_to(self._labels(), steps["difference"].shape)
-        counts = labels.any(-1)
+        counts = np.asarray(labels.any(-1))
         distance = np.sqrt((np.where(labels, steps["difference"], 0.0) ** 2).sum(-1))
         inside = self._inside(steps, 0.9)
         found = {
@@ -81,6 +81,8 @@ class Evaluation:
         labels = np.broadcast_to(self._labels(), steps["difference"].shape)
         drawn = {
             "names": np.asarray(self.experiment.task.state_space.names),
+            "units": np.asarray(self.experiment.task.units),
+            "errors": steps["difference"][shown],
             "states": np.asarray(self.data.states)[shown],
             "view_matrix": view.matrix,
             "view_offset": view.offset,
@@ -109,8 +111,8 @@ class Evaluation:
             "frames": np.stack(frames),
         }
         if isinstance(beliefs, Particles):
-            drawn["particles"] = np.asarray(beliefs.states[:, :, :SHOWN_PARTICLES])
-            drawn["log_weights"] = np.asarray(beliefs.log_weights[:, :, :SHOWN_PARTICLES])
+            drawn["particles"] = np.asarray(beliefs.states)
+            drawn["log_weights"] = np.asarray(beliefs.log_weights)
         return drawn
 
     def _known(self, shown: slice) -> dict[str, np.ndarray]:
@@ -142,7 +144,7 @@ def each_step(density: Loss) -> Score:
         model = model.bind(trajectory.context)
         space = model.state_space
         states, labels = trajectory.known_states()
-        moments = jax.vmap(lambda belief: belief.moments(space))(beliefs)
+        moments = jax.vmap(lambda belief: _moments(belief, space))(beliefs)
         before = jnp.concatenate([trajectory.initial[None], moments.mean[:-1]])
 
         @precise
@@ -194,9 +196,15 @@ def _believe(filt: Any, model: Any, data: Trajectory, start: jax.Array, key: Any
         moved = eqx.tree_at(lambda t: t.initial, trajectory, trajectory.initial + start)
         beliefs, _ = filter_trajectory(filt, model, moved, key=key)
         space = model.bind(trajectory.context).state_space
-        return beliefs, jax.vmap(lambda belief: belief.moments(space))(beliefs)
+        return beliefs, jax.vmap(lambda belief: _moments(belief, space))(beliefs)
 
     return jax.vmap(one)(data)
+
+
+def _moments(belief: Any, space: Space) -> Gaussian:
+    """Mean and covariance of the density that is reported."""
+    smoothed = isinstance(belief, Particles)
+    return belief.smoothed_moments(space) if smoothed else belief.moments(space)
 
 
 def _noise_metrics(
@@ -205,10 +213,12 @@ def _noise_metrics(
     """How the predicted noise compares with what is known of the true one."""
     found = {}
     if details.visible is not None:
-        found["noise_correlation"] = noise_correlation(sensed["covariance"], details.visible)
+        predicted = jnp.asarray(sensed["covariance"])
+        found["noise_correlation"] = noise_correlation(predicted, details.visible)
     if details.process_covariance is not None:
-        true = np.broadcast_to(details.process_covariance, steps["process_covariance"].shape)
-        found["process_noise_distance"] = bhattacharyya_distance(steps["process_covariance"], true)
+        predicted = jnp.asarray(steps["process_covariance"])
+        true = jnp.broadcast_to(details.process_covariance, predicted.shape)
+        found["process_noise_distance"] = bhattacharyya_distance(predicted, true)
     return found
 
 

@@ -13,9 +13,11 @@ import math
 import os
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+import numpy as np
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -117,6 +119,15 @@ class RunFolder:
         """Writes a file of this folder as JSON; numbers that are not finite become null."""
         with self.writing(path):
             _replace(path, as_json(content, indent=2) + "\n")
+
+    def write_arrays(self, path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+        """Writes a file of this folder with named arrays."""
+
+        def write(file: IO[bytes]) -> None:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+
+        with self.writing(path):
+            _replace_by(path, write)
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Adds the line of one epoch. To be called before the checkpoint of that epoch."""
@@ -253,10 +264,15 @@ def _plain(content: Any) -> Any:
 
 
 def _replace(path: Path, text: str) -> None:
+    _replace_by(path, lambda file: file.write(text.encode()))
+
+
+def _replace_by(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+    """Writes a file under another name, then gives it its own."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            write(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

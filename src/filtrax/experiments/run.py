@@ -9,13 +9,15 @@ import numpy as np
 
 from filtrax.experiments import config
 from filtrax.experiments.building import build_ensemble, build_stage
-from filtrax.experiments.evaluation import Evaluation
+from filtrax.experiments.evaluation import Evaluation, select
 from filtrax.experiments.events import EventLog
 from filtrax.experiments.provenance import provenance
 from filtrax.experiments.records import RunFolder
 from filtrax.experiments.settings import Experiment
 from filtrax.training.checkpoints import load, load_parts, save, save_parts
 from filtrax.training.ensembles import Ensemble, EpochRecord, Training
+from filtrax.training.parts import transfer
+from filtrax.trajectory import Trajectory
 
 KEPT_CHECKPOINTS = 2
 """So that there is an older one to go back to when the newest is damaged."""
@@ -80,19 +82,23 @@ class Run:
 
     def train(self, resume: bool) -> dict[str, Any]:
         """Trains from the start or from the newest checkpoint, then tests."""
+        if resume:
+            self.folder.check()
+        data = self.experiment.task.data("train")
+        state = self._begin(data)
+        # Created once the model is built: what cannot be built leaves nothing behind.
         self.folder.create(resume=resume)
         if not resume:
             config.write(self.folder.config, self.experiment)
             origin = provenance(seed=self.experiment.seed)
             self.folder.write_json(self.folder.provenance, origin)
-        state = self._stages(resume)
+        state = self._stages(data, state, resume)
         with self.folder.writing(self.folder.model):
             save(self.folder.model, *state)
         evaluation = Evaluation(self.experiment, *state, "test")
         result = self.result(evaluation, "test")
-        first = self._chosen(self._summary())[0]
-        with self.folder.writing(self.folder.evaluation):
-            np.savez_compressed(self.folder.evaluation, **evaluation.arrays(first))
+        first = self.chosen()[0]
+        self.folder.write_arrays(self.folder.evaluation, evaluation.arrays(first))
         self.folder.write_json(self.folder.result, result)
         return result
 
@@ -109,7 +115,7 @@ class Run:
     def result(self, evaluation: Evaluation, split: str) -> dict[str, Any]:
         """What the trained filters achieve on a split; of several learning rates the best one."""
         summary = self._summary()
-        members = [summary[i] | {"metrics": evaluation.metrics(i)} for i in self._chosen(summary)]
+        members = [summary[i] | {"metrics": evaluation.metrics(i)} for i in self.chosen()]
         values = {
             name: np.asarray([member["metrics"][name] for member in members])
             for name in members[0]["metrics"]
@@ -130,13 +136,27 @@ class Run:
             },
         }
 
-    def _stages(self, resume: bool) -> tuple[Any, Any]:
+    def _begin(self, data: Trajectory) -> tuple[Any, Any]:
+        """Fresh filters and models, perhaps with the trained parts of another run."""
+        state = build_ensemble(self.experiment, data)
+        start = self.experiment.start
+        if not start.run:
+            return state
+        other = open_run(Path(start.run))
+        source = select(other.trained(), np.asarray(other.chosen()))
+        count, wanted = len(other.chosen()), len(self.experiment.members)
+        if count not in (1, wanted):
+            raise ValueError(
+                f"start.run must have one member or as many as this run, {wanted}: "
+                f"{start.run} has {count}."
+            )
+        return transfer(*state, select(source, np.arange(wanted) % count), start.parts)
+
+    def _stages(self, data: Trajectory, state: tuple[Any, Any], resume: bool) -> tuple[Any, Any]:
         """All stages, one after another; from a checkpoint on if there is one."""
-        data = self.experiment.task.data("train")
         validation = self.experiment.task.data("validation")
         perturbations = self.experiment.task.perturbations()
         seeds = [seed for seed, _ in self.experiment.members]
-        state = build_ensemble(self.experiment, data)
         checkpoint = self._newest_checkpoint() if resume else None
         first = 0
         if checkpoint is not None:
@@ -172,7 +192,8 @@ class Run:
             seconds = time.perf_counter() - began
             line = self._line(settings.name, record, seconds, ensemble)
             self.folder.append_metrics(line)
-            events.write(line)
+            with self.folder.writing(self.folder.events):
+                events.write(line)
             self._checkpoint(self._number(index, record.epoch), start, ensemble)
             self.watch.epoch(line)
 
@@ -244,8 +265,9 @@ class Run:
             )
         return summary
 
-    def _chosen(self, summary: list[dict[str, Any]]) -> list[int]:
+    def chosen(self) -> list[int]:
         """The members that train with the best learning rate, by their mean validation loss."""
+        summary = self._summary()
         groups: dict[int, list[int]] = {}
         for i, (_, rate) in enumerate(self.experiment.members):
             groups.setdefault(rate, []).append(i)

@@ -18,7 +18,7 @@ from filtrax.filters import (
     Scaling,
     UnscentedKalmanFilter,
 )
-from filtrax.losses import Loss, mixed, mixture_nll, nll, squared_error
+from filtrax.losses import Loss, mixed, mixture_nll, nll, smoothed_nll, squared_error
 from filtrax.model import StateSpaceModel
 from filtrax.noise import FixedNoise, constant_noise
 from filtrax.resampling import EverySteps, Soft
@@ -39,7 +39,9 @@ class Ekf:
     def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
         """The filter for training."""
         del model, example, key
-        return ExtendedKalmanFilter(self.iterations, self.cut_jacobian_gradients)
+        return ExtendedKalmanFilter(
+            iterations=self.iterations, cut_jacobian_gradients=self.cut_jacobian_gradients
+        )
 
     def for_test(self, filt: Any) -> Any:
         """The trained filter as it is tested."""
@@ -74,8 +76,13 @@ class Ukf:
             scaling = LearnedScaling(size, **numbers)
         else:
             # As arrays, because another value is then no other program to compile.
-            scaling = Scaling(**{name: jnp.asarray(value) for name, value in numbers.items()})
-        return UnscentedKalmanFilter(scaling, self.redraw, self.drop_negative_centre)
+            arrays: dict[str, Any] = {name: jnp.asarray(value) for name, value in numbers.items()}
+            scaling = Scaling(**arrays)
+        return UnscentedKalmanFilter(
+            scaling=scaling,
+            redraw=self.redraw,
+            drop_negative_centre=self.drop_negative_centre,
+        )
 
     def for_test(self, filt: Any) -> Any:
         """The trained filter as it is tested."""
@@ -96,7 +103,7 @@ class Mcukf:
     def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
         """The filter for training."""
         del model, example, key
-        return MonteCarloUnscentedKalmanFilter(self.num_samples, self.redraw)
+        return MonteCarloUnscentedKalmanFilter(num_samples=self.num_samples, redraw=self.redraw)
 
     def for_test(self, filt: Any) -> Any:
         """The trained filter as it is tested."""
@@ -108,7 +115,8 @@ class Particle:
     """The particle filter.
 
     `belief` says how particles are read: as a mixture of Gaussians (the paper's dPF-M) or as one
-    Gaussian (dPF-G). Whether the likelihood is learned is up to the model.
+    Gaussian (dPF-G), which has the covariance of that mixture, so that it is never singular.
+    Whether the likelihood is learned is up to the model.
     """
 
     kind: ClassVar[str] = "particle"
@@ -124,7 +132,7 @@ class Particle:
     @property
     def density(self) -> Loss:
         """The negative log density of a state under a belief."""
-        return mixture_nll if self.belief == "mixture" else nll
+        return mixture_nll if self.belief == "mixture" else smoothed_nll
 
     def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
         """The filter for training."""
@@ -239,6 +247,18 @@ class StageSettings:
 
 
 @dataclasses.dataclass(frozen=True)
+class StartSettings:
+    """Where a run begins: with the trained parts of another run, if there is one.
+
+    - `run`: the folder of a finished run; none if empty. It has one member, or as many as this.
+    - `parts`: what is taken over from it, named as in `train`.
+    """
+
+    run: str = ""
+    parts: tuple[str, ...] = ("model",)
+
+
+@dataclasses.dataclass(frozen=True)
 class Experiment:
     """Everything that a training run depends on."""
 
@@ -248,6 +268,7 @@ class Experiment:
     task: DiscTask = dataclasses.field(default_factory=DiscTask)
     model: DiscModel = dataclasses.field(default_factory=DiscModel)
     filter: FilterSettings = dataclasses.field(default_factory=Ekf)
+    start: StartSettings = StartSettings()
     stages: tuple[StageSettings, ...] = (StageSettings(),)
 
     def __post_init__(self):

@@ -44,6 +44,9 @@ class AbstractTask(abc.ABC):
     kind: ClassVar[str]
     """The name of the task in configuration files."""
 
+    units: ClassVar[tuple[str, ...]]
+    """Of the components of the state."""
+
     contrast: ClassVar[tuple[float, float, float]]
     """How far good and bad samples are from the true observation when a likelihood is pretrained:
     standard deviation of the good ones, mean and standard deviation of the bad ones."""

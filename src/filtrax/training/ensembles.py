@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int
 from filtrax.arrays import Key
 from filtrax.filters import AbstractFilter
 from filtrax.model import StateSpaceModel
-from filtrax.sensors import GivenFeatures
+from filtrax.sensors import GivenFeatures, NetworkSensor
 from filtrax.training.evaluation import (
     Score,
     encode,
@@ -157,6 +157,7 @@ class Training:
         self.readings = self.validation_readings = None
         self.encoder = None
         if has_frozen_encoder(model, data, trained[1]):
+            assert isinstance(model.sensor, NetworkSensor)
             self.readings = encode(model, data, self.keys)
             self.validation_readings = encode(model, validation, self.keys)
             self.encoder = model.sensor.encoder

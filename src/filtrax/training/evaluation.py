@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import PyTree
 
 from filtrax.arrays import Key, Scalar
 from filtrax.filters import AbstractFilter, filter_trajectory
@@ -72,7 +72,7 @@ def evaluate(
     filt: AbstractFilter,
     model: StateSpaceModel,
     data: Trajectory,
-    perturbations: Float[Array, "p x"],
+    perturbations: Any,
     keys: Key,
     *,
     readings: PyTree = None,

@@ -7,6 +7,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import numpy as np
 from jaxtyping import PyTree
 
 from filtrax.checks import check_known
@@ -30,7 +31,7 @@ def trainable(filt: Any, model: Any, train: Sequence[str]) -> PyTree[bool]:
         # A whole filter often has no parameters; a part that somebody names has.
         chosen = jax.tree.map(_is_parameter, part, is_leaf=_is_space)
         if "." in name and not any(jax.tree.leaves(chosen)):
-            raise ValueError(f"`train` names {name!r}, which has no parameters to train.")
+            raise ValueError(f"{name!r}, which has no parameters to train.")
         where = eqx.tree_at(lambda both, name=name: _find(both, name), nothing, chosen)
         mask = jax.tree.map(lambda a, b: a or b, mask, where)
     if not any(jax.tree.leaves(mask)):
@@ -38,14 +39,29 @@ def trainable(filt: Any, model: Any, train: Sequence[str]) -> PyTree[bool]:
     return mask
 
 
+def transfer(filt: Any, model: Any, source: tuple[Any, Any], parts: Sequence[str]) -> Any:
+    """The filter and model with the named parts of another filter and model, `source`."""
+    both = (filt, model)
+    for name in parts:
+        mine, theirs = _find(both, name), _find(source, name)
+        shapes = [jax.tree.map(np.shape, eqx.filter(p, eqx.is_array)) for p in (mine, theirs)]
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                f"{name!r} must have the same structure in both models to be taken over: "
+                f"got {shapes[1]} for {shapes[0]}."
+            )
+        both = eqx.tree_at(lambda b, name=name: _find(b, name), both, theirs)
+    return both
+
+
 def _find(both: tuple[Any, Any], name: str) -> Any:
     roots = {"filter": both[0], "model": both[1]}
     first, *rest = name.split(".")
-    check_known(f"`train` names {name!r}, whose root must exist", {first} - set(roots), [*roots])
+    check_known(f"{name!r}, whose root must exist", {first} - set(roots), [*roots])
     part = roots[first]
     for attribute in rest:
         known = _children(part)
-        what = f"`train` names {name!r}, whose parts must exist"
+        what = f"{name!r}, whose parts must exist"
         check_known(what, {attribute} - set(known), [*known])
         part = known[attribute]
     return part

@@ -74,6 +74,7 @@ class DiscTask(AbstractTask):
     """
 
     kind: ClassVar[str] = "disc"
+    units: ClassVar[tuple[str, ...]] = ("px", "px", "px/step", "px/step")
     contrast: ClassVar[tuple[float, float, float]] = (2.0, 40.0, 20.0)
 
     num_distractors: int = 30

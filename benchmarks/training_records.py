@@ -1,0 +1,133 @@
+"""Records of finished runs, and the tables that `docs/training.md` shows of them.
+
+python benchmarks/training_records.py add runs/ekf_3 ...    # run folders -> benchmarks/results/training/*.json
+python benchmarks/training_records.py tables                # prints the tables
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+RESULTS = Path(__file__).parent / "results"
+# Mean distance and NLL of Kloss et al. (2021), 30 distractors, by filter and position std.
+PAPER = {
+    ("EKF", 0.1): (6.1, 9.1),
+    ("EKF", 3.0): (6.31, 9.24),
+    ("EKF", 9.0): (11.83, 11.10),
+    ("UKF", 3.0): (6.46, 9.26),
+    ("UKF", 9.0): (11.49, 10.75),
+    ("MCUKF", 3.0): (6.53, 9.23),
+    ("PF-M", 3.0): (6.75, 12.33),
+    ("PF-M", 9.0): (11.52, 20.50),
+    ("PF-G", 3.0): (13.3, 12.4),
+    ("PF-M-lrn", 3.0): (5.89, 11.43),
+    ("PF-G-lrn", 3.0): (5.7, 9.8),
+    ("LSTM-1", 3.0): (9.44, 10.64),
+    ("LSTM-2", 3.0): (7.13, 9.76),
+}
+
+
+def method(config: dict) -> str:
+    """The name of a filter in the paper's tables."""
+    filt = config["filter"]
+    if filt["kind"] == "lstm":
+        return f"LSTM-{filt['num_layers']}"
+    if filt["kind"] != "particle":
+        return filt["kind"].upper()
+    learned = "-lrn" if config["model"]["likelihood"] == "learned" else ""
+    return ("PF-M" if filt["belief"] == "mixture" else "PF-G") + learned
+
+
+def add(folders: list[str]) -> None:
+    """Keeps what matters of run folders: configuration, origin, result, and time of an epoch."""
+    import tomllib
+
+    for folder in map(Path, folders):
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        # The first epochs compile.
+        seconds = np.diff([line["seconds"] for line in lines])[2:]
+        record = {
+            "origin": json.loads((folder / "run.json").read_text()),
+            "config": tomllib.loads((folder / "config.toml").read_text()),
+            "result": json.loads((folder / "result.json").read_text()),
+            "seconds_per_epoch": round(float(np.median(seconds)), 3),
+        }
+        target = RESULTS / "training" / f"{folder.name}.json"
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def runs_table() -> str:
+    """All recorded runs beside the paper's figures."""
+    rows = [
+        "| Filter | σ_qp | seeds | epochs | device | distance, each seed | mean | NLL, each seed "
+        "| mean | paper | rollbacks | lost |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for path in sorted((RESULTS / "training").glob("*.json")):
+        record = json.loads(path.read_text())
+        config, members = record["config"], record["result"]["members"]
+        name, std = method(config), config["task"]["position_std"]
+        distance = [member["metrics"]["distance"] for member in members]
+        nll = [member["metrics"]["nll"] for member in members]
+        rollbacks = [member["rollbacks"] for member in members]
+        paper = PAPER[(name, std)]
+        lost = sum(
+            not (d <= 1.5 * np.median(distance) and n <= paper[1] and r <= 3)
+            for d, n, r in zip(distance, nll, rollbacks, strict=True)
+        )
+        device = record["origin"]["device"]
+        cells = [
+            name,
+            f"{std:g}",
+            len(members),
+            config["stages"][0]["num_epochs"],
+            "CPU" if device["platform"] == "cpu" else device["kind"].removeprefix("NVIDIA "),
+            " ".join(f"{d:.2f}" for d in distance),
+            f"**{np.mean(distance):.2f}**",
+            " ".join(f"{n:.2f}" for n in nll),
+            f"**{np.mean(nll):.2f}**",
+            f"{paper[0]:g} / {paper[1]:g}",
+            sum(rollbacks),
+            lost,
+        ]
+        rows.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(rows)
+
+
+def recipe_table() -> str:
+    """The ablation of the recipe."""
+    rows = [
+        "| Variant | distance, each seed | NLL, each seed | rollbacks | lost |",
+        "|---|---|---|---|---|",
+    ]
+    for part in ("numbers", "floors"):
+        record = json.loads((RESULTS / f"recipe_{part}_h200.json").read_text())
+        for result in record["results"]:
+            cells = [
+                result["variant"],
+                " ".join(f"{d:.2f}" for d in result["distance"]),
+                " ".join(f"{n:.2f}" for n in result["nll"]),
+                sum(result["rollbacks"]),
+                f"{result['lost']} of {len(result['nll'])}",
+            ]
+            rows.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(rows)
+
+
+TABLES = {"runs": runs_table, "recipe": recipe_table}
+
+
+def main() -> None:
+    """Adds records or prints tables."""
+    command, *folders = sys.argv[1:] or ["tables"]
+    if command == "add":
+        add(folders)
+    for name, table in TABLES.items():
+        print(f"{name}:\n\n{table()}\n")
+
+
+if __name__ == "__main__":
+    main()
