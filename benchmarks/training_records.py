@@ -1,7 +1,9 @@
 """Records of finished runs, and the tables that `docs/training.md` shows of them.
 
-python benchmarks/training_records.py add runs/ekf_3 ...    # run folders -> benchmarks/results/training/*.json
-python benchmarks/training_records.py tables                # prints the tables
+    python benchmarks/training_records.py add runs/ekf_3 ...
+    python benchmarks/training_records.py tables
+
+The first keeps what matters of run folders in `benchmarks/results/training`.
 """
 
 import json
