@@ -65,7 +65,11 @@ def calls(monkeypatch, tmp_path):
             {"name": "learned noise", "distance": 5.0, "nll": 8.0},
             {"name": "constant noise", "distance": 10.0, "nll": 11.5},
         ]
-        return {"comparison": rows, "summary": "It is better.", "report": folder / "report.html"}
+        return {
+            "comparison": rows,
+            "summary": "It is better.",
+            "runs": [folder / "a", folder / "b"],
+        }
 
     monkeypatch.setattr(run, "train", train)
     monkeypatch.setattr(run, "evaluate", evaluate)
@@ -265,13 +269,15 @@ def test_report_goes_into_a_single_run_or_where_it_is_sent(calls, tmp_path):
 def test_demo_prints_what_it_compared(calls):
     done = call("demo", "--seed", "3", "--out", "there")
     assert done.exit_code == 0, done.output
-    assert calls == [("demo", Path("there"), 3)]
+    there = Path("there")
+    runs = [there / "a", there / "b"]
+    assert calls == [("demo", there, 3), ("report", runs, there / "report.html")]
     lines = [line.split() for line in done.stdout.splitlines()]
     assert ["learned", "noise", "5.000", "8.000"] in lines
     assert ["constant", "noise", "10.000", "11.500"] in lines
     assert done.stdout.endswith("It is better.\nReport: there/report.html\n")
     assert call("demo").exit_code == 0
-    assert calls[1] == ("demo", Path("runs/demo"), 0)
+    assert calls[2] == ("demo", Path("runs/demo"), 0)
 
 
 def test_data_describes_draws_and_exports(calls, monkeypatch):

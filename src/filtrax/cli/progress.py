@@ -29,6 +29,7 @@ class Stage:
         self.num_epochs = num_epochs
         self.num_steps_per_epoch = num_steps_per_epoch
         self.started = now
+        self.steps_done = 0
         self.record: Mapping[str, Any] = {"epoch": 0, "members": []}
         self._marks: list[tuple[int, float]] = []
 
@@ -37,9 +38,15 @@ class Stage:
         """The last epoch that has ended; the first one is before training."""
         return self.record["epoch"]
 
+    @property
+    def done(self) -> float:
+        """The number of epochs that are done, the part of the present one included."""
+        return self.epoch + self.steps_done / max(self.num_steps_per_epoch, 1)
+
     def add(self, record: Mapping[str, Any], now: float) -> None:
         """Takes note of an epoch that has ended."""
         self.record = record
+        self.steps_done = 0
         self._marks.append((record["epoch"], now))
 
     def time_left(self, now: float) -> float | None:
@@ -82,6 +89,10 @@ class BarWatch:
         self._live.start()
         self._live.refresh()
 
+    def step(self, done: int) -> None:
+        if self._stage is not None:
+            self._stage.steps_done = done
+
     def epoch(self, record: Mapping[str, Any]) -> None:
         if self._stage is not None:
             self._stage.add(record, self._clock())
@@ -111,10 +122,12 @@ class BarWatch:
         if stage is None:
             return Group()
         left = stage.time_left(self._clock())
-        clock = "compiling" if left is None else f"{duration(left)} left"
+        idle = left is None and stage.steps_done == 0
+        clock = f"step {stage.steps_done}" if left is None else f"{duration(left)} left"
+        clock = "compiling" if idle else clock
         clock = "finished" if stage.epoch >= stage.num_epochs else clock
         line = Table.grid(padding=(0, 1), expand=False)
-        bar = ProgressBar(stage.num_epochs, stage.epoch, width=24, pulse=left is None)
+        bar = ProgressBar(stage.num_epochs, stage.done, width=24, pulse=idle)
         line.add_row(Text(stage.name, style="bold"), bar, _epochs(stage), clock)
         return Group(line, Text(", ".join(stage.numbers()), style="cyan"))
 
@@ -130,6 +143,9 @@ class LineWatch:
     def start(self, stage: str, num_epochs: int, num_steps_per_epoch: int) -> None:
         self._stage = Stage(stage, num_epochs, num_steps_per_epoch, self._clock())
         self._print(f"{stage}: {num_epochs} epochs of {num_steps_per_epoch} steps")
+
+    def step(self, done: int) -> None:
+        pass
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         stage, now = self._stage, self._clock()

@@ -30,6 +30,9 @@ class Watch(Protocol):
     def start(self, stage: str, num_epochs: int, num_steps_per_epoch: int) -> None:
         """A stage begins, or goes on."""
 
+    def step(self, done: int) -> None:
+        """So many steps of the present epoch are done."""
+
     def epoch(self, record: dict[str, Any]) -> None:
         """An epoch is over; the record is the one that stands in metrics.jsonl."""
 
@@ -41,6 +44,9 @@ class Silent:
     """A watch that says nothing."""
 
     def start(self, stage: str, num_epochs: int, num_steps_per_epoch: int) -> None:
+        """Says nothing."""
+
+    def step(self, done: int) -> None:
         """Says nothing."""
 
     def epoch(self, record: dict[str, Any]) -> None:
@@ -202,7 +208,7 @@ class Run:
             keep(ensemble, record)
         rollbacks = np.asarray(ensemble.rollbacks)
         while not training.finished(ensemble):
-            ensemble, record = training.epoch(ensemble)
+            ensemble, record = training.epoch(ensemble, self.watch.step)
             keep(ensemble, record)
             self._tell_of_rollbacks(record, rollbacks)
             rollbacks = record.rollbacks

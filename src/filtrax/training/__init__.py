@@ -1,9 +1,14 @@
-"""Training filters and models end to end."""
+"""Training filters and models end to end: one of them with `fit`, ensembles with `Training`."""
 
-from filtrax.training.checkpoints import load, save
+from filtrax.training.checkpoints import load, load_parts, save, save_parts
+from filtrax.training.ensembles import Ensemble, EpochRecord, Stage, Training
+from filtrax.training.evaluation import ObjectiveScore, Score, encode, evaluate, tracking
 from filtrax.training.fit import DivergenceError, History, Progress, fit
 from filtrax.training.objectives import (
+    LikelihoodContrast,
     Objective,
+    Until,
+    Weighted,
     filtering,
     l2,
     measurement_nll,
@@ -14,16 +19,30 @@ from filtrax.training.objectives import (
 
 __all__ = [
     "DivergenceError",
+    "Ensemble",
+    "EpochRecord",
     "History",
+    "LikelihoodContrast",
     "Objective",
+    "ObjectiveScore",
     "Progress",
+    "Score",
+    "Stage",
+    "Training",
+    "Until",
+    "Weighted",
+    "encode",
+    "evaluate",
     "filtering",
     "fit",
     "l2",
     "load",
+    "load_parts",
     "measurement_nll",
     "process_nll",
     "save",
+    "save_parts",
     "sensor_nll",
+    "tracking",
     "weighted",
 ]

@@ -6,7 +6,7 @@ first convolution is one for all; weights, perturbations and keys are their own.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -203,8 +203,13 @@ class Training:
             epoch=jnp.asarray(0),
         )
 
-    def epoch(self, ensemble: Ensemble) -> tuple[Ensemble, EpochRecord]:
-        """The ensemble after one more epoch, and what happened in it."""
+    def epoch(
+        self, ensemble: Ensemble, on_step: Callable[[int], None] | None = None
+    ) -> tuple[Ensemble, EpochRecord]:
+        """The ensemble after one more epoch, and what happened in it.
+
+        `on_step` is told the number of steps done whenever some are.
+        """
         learner, finite = ensemble.learner, jnp.ones(ensemble.rate.shape, bool)
         outcomes = []
         for first in range(0, self.steps_per_epoch, self.steps_per_call):
@@ -221,6 +226,9 @@ class Training:
                 self.keys,
             )
             outcomes.append(outcome)
+            if on_step is not None:
+                jax.block_until_ready(outcome)
+                on_step(first + self.steps_per_call)
         loss, norm = (jnp.concatenate(values).mean(0) for values in zip(*outcomes, strict=True))
         validation = self._validate(learner)
         ensemble = _select(ensemble, learner, finite, validation["loss"])
