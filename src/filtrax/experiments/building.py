@@ -59,11 +59,14 @@ def build_stage(experiment: Experiment, settings: StageSettings) -> Stage:
 def _objective(experiment: Experiment, settings: StageSettings) -> Objective:
     """The stage's main objective, what is added to it, and their weights."""
     terms: dict[Objective, Any] = {_main(experiment, settings): settings.loss_weight}
+    learned = experiment.model.likelihood == "learned"
     if settings.objective == "filter":
         warmup = Until(settings.sensor_warmup, settings.sensor_weight)
         terms[sensor_nll] = warmup
-        if experiment.model.likelihood == "learned":
+        if learned:
             terms[_contrast(experiment)] = warmup
+    if settings.objective == "sensor" and learned:
+        terms[_contrast(experiment)] = 1.0
     if settings.weight_decay > 0:
         terms[l2] = settings.weight_decay
     return weighted(terms)

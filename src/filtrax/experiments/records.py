@@ -13,11 +13,13 @@ import math
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+
+from filtrax.files import write_whole
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -127,7 +129,7 @@ class RunFolder:
             np.savez_compressed(file, allow_pickle=False, **arrays)
 
         with self.writing(path):
-            _replace_by(path, write)
+            write_whole(path, write)
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Adds the line of one epoch. To be called before the checkpoint of that epoch."""
@@ -264,18 +266,4 @@ def _plain(content: Any) -> Any:
 
 
 def _replace(path: Path, text: str) -> None:
-    _replace_by(path, lambda file: file.write(text.encode()))
-
-
-def _replace_by(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Writes a file under another name, then gives it its own."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_whole(path, lambda file: file.write(text.encode()))

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from filtrax.files import write_whole
 from filtrax.report.figures import coverage, learning_curves, nees, sensor_noise
 from filtrax.report.reading import Run, read_runs
 from filtrax.report.sequences import playable
@@ -35,13 +35,7 @@ def write(runs: Sequence[Path], path: Path) -> Path:
         raise ValueError(f"The report must be a file, but {path} is a folder.")
     page = _page(read_runs(runs))
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(page, encoding="utf-8", errors="replace")
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_whole(path, lambda file: file.write(page.encode("utf-8", errors="replace")))
     return path
 
 

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from filtrax.checks import check_known
+from filtrax.files import write_whole
 
 Filter = TypeVar("Filter")
 Model = TypeVar("Model")
@@ -96,16 +97,7 @@ def _write(path: Path, leaves: dict[str, Any], constants: dict[str, Any]) -> Non
     numbers: dict[str, Any] = {name: np.asarray(leaf) for name, leaf in leaves.items()}
     numbers[_FORMAT] = np.asarray(FORMAT)
     numbers[_CONSTANTS] = np.asarray(json.dumps(constants))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, **numbers)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_whole(path, lambda file: np.savez(file, allow_pickle=False, **numbers))
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
