@@ -1,18 +1,22 @@
-"""Records of finished runs, and the tables that `docs/training.md` shows of them.
+"""Records of finished runs, and the tables that the documentation shows of them.
 
     python benchmarks/training_records.py add runs/ekf_3 ...
     python benchmarks/training_records.py tables
+    python benchmarks/training_records.py page
 
-The first keeps what matters of run folders in `benchmarks/results/training`.
+The first keeps what matters of run folders in `benchmarks/results/training`, the second prints the
+tables, the third puts them into the pages.
 """
 
 import json
+import re
 import sys
 from pathlib import Path
 
 import numpy as np
 
-RESULTS = Path(__file__).parent / "results"
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
 # Mean distance and NLL of Kloss et al. (2021), 30 distractors, by filter and position std.
 PAPER = {
     ("EKF", 0.1): (6.1, 9.1),
@@ -119,16 +123,47 @@ def recipe_table() -> str:
     return "\n".join(rows)
 
 
-TABLES = {"runs": runs_table, "recipe": recipe_table}
+def ekf_table() -> str:
+    """The means of the extended Kalman filter, in short."""
+    rows = ["| σ_qp | distance | paper | NLL | paper |", "|---|---|---|---|---|"]
+    for path in sorted((RESULTS / "training").glob("ekf_*.json")):
+        record = json.loads(path.read_text())
+        std, mean = record["config"]["task"]["position_std"], record["result"]["mean"]
+        paper = PAPER[("EKF", std)]
+        distance = f"{mean['distance']:.2f} | {paper[0]:g}"
+        rows.append(f"| {std:g} | {distance} | {mean['nll']:.2f} | {paper[1]:g} |")
+    return "\n".join(rows)
+
+
+TABLES = {"runs": runs_table, "recipe": recipe_table, "ekf": ekf_table}
+PAGES = {ROOT / "docs" / "training.md": ("runs", "recipe"), ROOT / "README.md": ("ekf",)}
+
+
+def with_tables(page: Path) -> str:
+    """The text of a page with the tables of the records between their markers."""
+    text = page.read_text()
+    for name in PAGES[page]:
+        place = re.compile(rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)", re.DOTALL)
+        content = f"\n{TABLES[name]()}\n\n"
+        text, count = place.subn(lambda _, content=content: content, text)
+        if count != 1:
+            raise ValueError(f"{page} must have the marker <!-- {name} --> once, got {count}.")
+    return text
 
 
 def main() -> None:
-    """Adds records or prints tables."""
+    """Adds records, prints their tables, or puts them into the pages."""
     command, *folders = sys.argv[1:] or ["tables"]
     if command == "add":
         add(folders)
-    for name, table in TABLES.items():
-        print(f"{name}:\n\n{table()}\n")
+    elif command == "page":
+        for page in PAGES:
+            page.write_text(with_tables(page))
+    elif command != "tables":
+        sys.exit(f"The command must be add, tables or page, got {command!r}.")
+    if command != "page":
+        for name, table in TABLES.items():
+            print(f"{name}:\n\n{table()}\n")
 
 
 if __name__ == "__main__":

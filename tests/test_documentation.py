@@ -2,18 +2,34 @@
 
 Each runs in a fresh process with JAX as a user has it, not with the strict settings of the other
 tests. Rejected are: a name or signature that changed in the code and not in the text, an example
-that grew too long to read, a link to a file that moved, a public name that is explained nowhere.
+that grew too long to read, a link to a file that moved, a public name that is explained nowhere, a
+setting with another default than the text says, a table that does not follow from the records.
 """
 
+import importlib.util
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import filtrax
+from filtrax.experiments.config import as_dict, read
+from filtrax.experiments.settings import (
+    Ekf,
+    Experiment,
+    Lstm,
+    Mcukf,
+    Particle,
+    StageSettings,
+    StartSettings,
+    Ukf,
+)
+from filtrax.tasks.disc import DiscModel, DiscTask
 
 pytestmark = pytest.mark.documentation
 
@@ -85,11 +101,79 @@ def test_relative_links_lead_somewhere(page):
 
 
 @pytest.mark.parametrize(
-    "module", [filtrax, filtrax.losses, filtrax.metrics, filtrax.resampling, filtrax.training]
+    "module",
+    [
+        filtrax,
+        filtrax.losses,
+        filtrax.metrics,
+        filtrax.networks,
+        filtrax.noise,
+        filtrax.resampling,
+        filtrax.training,
+    ],
+    ids=lambda module: module.__name__,
 )
 def test_every_public_name_is_explained(module):
     """A name counts where it stands as code, so that `run` is not found in "they run"."""
     text = "\n".join(page.read_text() for page in PAGES)
     code = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", text, re.DOTALL))
-    names = getattr(module, "__all__", ["mixed", "mixture_nll", "nll", "squared_error"])
+    names = public_names(module)
+    assert names
     assert [name for name in names if not re.search(rf"\b{name}\b", code)] == []
+
+
+def public_names(module: ModuleType) -> list[str]:
+    """What a module says is public, or else what it defines."""
+    defined = [
+        name
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", None) == module.__name__ and not name.startswith("_")
+    ]
+    return getattr(module, "__all__", defined)
+
+
+SECTIONS = {
+    "Top level": Experiment,
+    "`[task]`": DiscTask,
+    "`[model]`": DiscModel,
+    "`[filter]` of kind `ekf`": Ekf,
+    "`[filter]` of kind `ukf`": Ukf,
+    "`[filter]` of kind `mcukf`": Mcukf,
+    "`[filter]` of kind `particle`": Particle,
+    "`[filter]` of kind `lstm`": Lstm,
+    "`[start]`": StartSettings,
+    "`[[stages]]`": StageSettings,
+}
+
+
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_every_setting_is_explained_with_its_default(heading):
+    page = (ROOT / "docs/reference/configuration.md").read_text()
+    section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| `(.+?)` \|", section, re.MULTILINE)
+    explained = {name: tomllib.loads(f"value = {text}")["value"] for name, text in rows}
+    settings = as_dict(SECTIONS[heading]())
+    if heading == "Top level":
+        settings = {name: value for name, value in settings.items() if not is_table(value)}
+    assert explained == settings
+
+
+def is_table(value: object) -> bool:
+    return isinstance(value, dict | list)
+
+
+@pytest.mark.parametrize("config", sorted(ROOT.glob("configs/*.toml")), ids=relative)
+def test_configurations_can_be_read(config):
+    assert read(Experiment, config).name == config.stem
+
+
+def test_the_tables_are_those_of_the_records():
+    """Figures that were typed, or that were left behind by a new record, are rejected."""
+    path = ROOT / "benchmarks" / "training_records.py"
+    specification = importlib.util.spec_from_file_location("training_records", path)
+    assert specification is not None
+    assert specification.loader is not None
+    records = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(records)
+    for page in records.PAGES:
+        assert page.read_text() == records.with_tables(page)

@@ -8,6 +8,7 @@ of them maps over the extra axes.
 from typing import Any, TypeAlias
 
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Key as TypedKey
 
 State: TypeAlias = Float[Array, " x"]
 """A state, or the difference of two states."""
@@ -21,6 +22,9 @@ Seen: TypeAlias = Bool[Array, ""] | Bool[Array, " z"]
 """What was observed: all of a measurement or nothing (a scalar), or each component."""
 
 Key: TypeAlias = PRNGKeyArray
+
+Keys: TypeAlias = TypedKey[Array, " n"]
+"""Several keys, made by `jax.random.key`."""
 
 Control: TypeAlias = Any
 """Whatever acts on the system during a step: any pytree of arrays, or None."""

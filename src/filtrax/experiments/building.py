@@ -25,16 +25,34 @@ from filtrax.trajectory import Trajectory
 
 def build_ensemble(experiment: Experiment, data: Trajectory) -> tuple[Any, Any]:
     """Fresh filters and models of all members; those of one seed are alike."""
-    example = jax.tree.map(lambda leaf: leaf[0], data)
+    seeds = jnp.asarray([seed for seed, _ in experiment.members])
+    # In one compiled program, because networks are made of many small draws.
+    return eqx.filter_jit(_build)(experiment, _first(data), seeds)
 
-    def build(key):
-        filter_key, model_key = jr.split(key)
+
+def blank_ensemble(experiment: Experiment, data: Trajectory) -> tuple[Any, Any]:
+    """Filters and models of one member for each seed, whose numbers are all zero, to be loaded."""
+    seeds = jnp.zeros(experiment.num_seeds, int)
+    shapes = eqx.filter_eval_shape(_build, experiment, _first(data), seeds)
+
+    def blank(leaf: Any) -> Any:
+        is_shape = isinstance(leaf, jax.ShapeDtypeStruct)
+        return jnp.zeros(leaf.shape, leaf.dtype) if is_shape else leaf
+
+    return jax.tree.map(blank, shapes)
+
+
+def _build(experiment: Experiment, example: Trajectory, seeds: Any) -> tuple[Any, Any]:
+    def build(seed):
+        filter_key, model_key = jr.split(jr.key(seed))
         model = experiment.task.build(experiment.model, key=model_key)
         return experiment.filter.build(model, example, key=filter_key), model
 
-    seeds = jnp.asarray([seed for seed, _ in experiment.members])
-    # In one compiled program, because networks are made of many small draws.
-    return eqx.filter_jit(eqx.filter_vmap(build))(jax.vmap(jr.key)(seeds))
+    return eqx.filter_vmap(build)(seeds)
+
+
+def _first(data: Trajectory) -> Trajectory:
+    return jax.tree.map(lambda leaf: leaf[0], data)
 
 
 def build_stage(experiment: Experiment, settings: StageSettings) -> Stage:

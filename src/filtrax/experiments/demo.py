@@ -50,9 +50,10 @@ def run(folder: Path, watch: Watch, *, seed: int = 0) -> dict[str, Any]:
     folders = {"learned": folder / "learned_noise", "constant": folder / "constant_noise"}
     for path in folders.values():
         RunFolder(path).clear()
-    learned = dataclasses.replace(LEARNED, seed=seed)
+    task = dataclasses.replace(TASK, seed=seed)
+    learned = dataclasses.replace(LEARNED, seed=seed, task=task)
     start = StartSettings(run=str(folders["learned"]), parts=KEPT)
-    constant = dataclasses.replace(CONSTANT, seed=seed, start=start)
+    constant = dataclasses.replace(CONSTANT, seed=seed, task=task, start=start)
     results = {
         "learned": train(learned, folders["learned"], watch),
         "constant": train(constant, folders["constant"], watch),

@@ -33,6 +33,8 @@ TEST_SEED = 1
 class Evaluation:
     """An ensemble on one split of its task, from every perturbed initial state.
 
+    It has one member for each seed.
+
     `steps` holds arrays with leading axes (members, perturbations, sequences, steps), `sensed`
     such without perturbations.
     """
@@ -45,8 +47,7 @@ class Evaluation:
         self.details = task.details(self.data)
         self.perturbations = task.perturbations()
         score = each_step(experiment.filter.density)
-        count = len(experiment.members)
-        self.keys = jnp.stack([jr.key(TEST_SEED)] * count)
+        self.keys = jnp.stack([jr.key(TEST_SEED)] * experiment.num_seeds)
         scores = evaluate(score, self.filt, model, self.data, self.perturbations, self.keys)
         self.steps: dict[str, np.ndarray] = jax.tree.map(np.asarray, scores)
         measured = in_chunks(_measure, self.data, model, self.keys)

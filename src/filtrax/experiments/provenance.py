@@ -58,8 +58,11 @@ def _commit() -> tuple[str | None, bool | None]:
     A package that was installed into somebody else's work tree is no part of it, so the commit
     counts only if git knows its very files.
     """
+    named = os.environ.get("FILTRAX_COMMIT")
+    if named:  # said on purpose, as for a copy of the files on another machine
+        return named, None
     if _git("ls-files", "--error-unmatch", _PACKAGE.name) is None:
-        return os.environ.get("FILTRAX_COMMIT") or None, None
+        return None, None
     commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "-uno")
     return commit, None if changes is None else bool(changes)
 

@@ -89,7 +89,7 @@ class RunFolder:
         """Makes the folder. One with content is refused, unless the run in it goes on."""
         if resume:
             self.check()
-        elif self.path.is_dir() and any(self.path.iterdir()):
+        elif self.path.is_dir() and self._has_content():
             advice = f"go on with `{self._resume_command}` or choose" if self._is_run else "choose"
             raise RecordError(f"{self.path} is not empty: {advice} another folder with --out.")
         with writing(self.path):
@@ -173,6 +173,12 @@ class RunFolder:
     @property
     def _resume_command(self) -> str:
         return f"filtrax train --resume {shlex.quote(str(self.path))}"
+
+    def _has_content(self) -> bool:
+        # A disk that is full from the start leaves the folder of checkpoints alone.
+        empty = self.path / "checkpoints"
+        entries = (path for path in self.path.iterdir() if path != empty or not path.is_dir())
+        return any(entries) or (empty.is_dir() and any(empty.iterdir()))
 
     def _kept(self) -> str:
         try:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from filtrax.experiments import config
-from filtrax.experiments.building import build_ensemble, build_stage
+from filtrax.experiments.building import blank_ensemble, build_ensemble, build_stage
 from filtrax.experiments.evaluation import Evaluation, select
 from filtrax.experiments.events import EventLog
 from filtrax.experiments.provenance import provenance
@@ -16,7 +16,7 @@ from filtrax.experiments.records import RunFolder
 from filtrax.experiments.settings import Experiment
 from filtrax.training.checkpoints import load, load_parts, save, save_parts
 from filtrax.training.ensembles import Ensemble, EpochRecord, Training
-from filtrax.training.parts import transfer
+from filtrax.training.parts import trainable, transfer
 from filtrax.trajectory import Trajectory
 
 KEPT_CHECKPOINTS = 2
@@ -92,36 +92,42 @@ class Run:
             self.folder.check()
         data = self.experiment.task.data("train")
         state = self._begin(data)
+        for settings in self.experiment.stages:
+            trainable(*state, settings.train)  # raises if it names what is not there
         # Created once the model is built: what cannot be built leaves nothing behind.
         self.folder.create(resume=resume)
         if not resume:
             config.write(self.folder.config, self.experiment)
+        if not self.folder.provenance.is_file():
             origin = provenance(seed=self.experiment.seed)
             self.folder.write_json(self.folder.provenance, origin)
         state = self._stages(data, state, resume)
+        filt, model = select(state, np.asarray(self._chosen()))
         with self.folder.writing(self.folder.model):
-            save(self.folder.model, *state)
-        evaluation = Evaluation(self.experiment, *state, "test")
+            save(self.folder.model, filt, model)
+        evaluation = Evaluation(self.experiment, filt, model, "test")
         result = self.result(evaluation, "test")
-        first = self.chosen()[0]
-        self.folder.write_arrays(self.folder.evaluation, evaluation.arrays(first))
+        self.folder.write_arrays(self.folder.evaluation, evaluation.arrays(0))
         self.folder.write_json(self.folder.result, result)
         return result
 
     def trained(self) -> tuple[Any, Any]:
-        """The trained filters and models of all members."""
+        """The trained filters and models, one for each seed."""
         if not self.folder.model.is_file():
             raise FileNotFoundError(
                 f"The run in {self.folder.path} has not finished training: go on with "
                 f"`filtrax train --resume {self.folder.path}`."
             )
-        template = build_ensemble(self.experiment, self.experiment.task.data("validation"))
+        template = blank_ensemble(self.experiment, self.experiment.task.data("validation"))
         return load(self.folder.model, *template)
 
     def result(self, evaluation: Evaluation, split: str) -> dict[str, Any]:
         """What the trained filters achieve on a split; of several learning rates the best one."""
         summary = self._summary()
-        members = [summary[i] | {"metrics": evaluation.metrics(i)} for i in self.chosen()]
+        members = [
+            summary[chosen] | {"metrics": evaluation.metrics(i)}
+            for i, chosen in enumerate(self._chosen())
+        ]
         values = {
             name: np.asarray([member["metrics"][name] for member in members])
             for name in members[0]["metrics"]
@@ -149,8 +155,8 @@ class Run:
         if not start.run:
             return state
         other = open_run(Path(start.run))
-        source = select(other.trained(), np.asarray(other.chosen()))
-        count, wanted = len(other.chosen()), len(self.experiment.members)
+        source = other.trained()
+        count, wanted = other.experiment.num_seeds, len(self.experiment.members)
         if count not in (1, wanted):
             raise ValueError(
                 f"start.run must have one member or as many as this run, {wanted}: "
@@ -271,7 +277,7 @@ class Run:
             )
         return summary
 
-    def chosen(self) -> list[int]:
+    def _chosen(self) -> list[int]:
         """The members that train with the best learning rate, by their mean validation loss."""
         summary = self._summary()
         groups: dict[int, list[int]] = {}
@@ -290,7 +296,7 @@ class Run:
         members = [
             {
                 "seed": seed,
-                "learning_rate": record.learning_rate[i],
+                "learning_rate": float(f"{record.learning_rate[i]:.6g}"),
                 "loss": record.loss[i],
                 "gradient_norm": record.gradient_norm[i],
                 "validation": {name: value[i] for name, value in record.validation.items()},

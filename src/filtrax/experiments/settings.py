@@ -36,6 +36,9 @@ class Ekf:
 
     density: ClassVar[Loss] = staticmethod(nll)
 
+    def __post_init__(self):
+        _check_positive(self, "iterations")
+
     def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
         """The filter for training."""
         del model, example, key
@@ -100,6 +103,9 @@ class Mcukf:
 
     density: ClassVar[Loss] = staticmethod(nll)
 
+    def __post_init__(self):
+        _check_positive(self, "num_samples", "num_test_samples")
+
     def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
         """The filter for training."""
         del model, example, key
@@ -128,6 +134,13 @@ class Particle:
     soft_resampling: float = 0.05
     resample_every: int = 1
     whiten_noise: bool = False
+
+    def __post_init__(self):
+        _check_positive(self, "num_particles", "num_test_particles", "kernel_std", "resample_every")
+        if not 0 <= self.soft_resampling <= 1:
+            raise ValueError(
+                f"soft_resampling must be between 0 and 1, got {self.soft_resampling}."
+            )
 
     @property
     def density(self) -> Loss:
@@ -161,6 +174,9 @@ class Lstm:
     std: float = 10.0
 
     density: ClassVar[Loss] = staticmethod(nll)
+
+    def __post_init__(self):
+        _check_positive(self, "num_layers", "hidden_size", "std")
 
     def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
         """The network for training."""
@@ -272,10 +288,10 @@ class Experiment:
     stages: tuple[StageSettings, ...] = (StageSettings(),)
 
     def __post_init__(self):
-        if self.num_seeds < 1 or self.seed < 0:
+        if self.num_seeds < 1 or self.seed < 0 or self.seed + self.num_seeds > 2**31:
             raise ValueError(
-                "seed must not be negative and num_seeds must be at least 1: "
-                f"got {self.seed} and {self.num_seeds}."
+                "seed must not be negative, num_seeds must be at least 1, and all seeds must be "
+                f"below 2**31: got {self.seed} and {self.num_seeds}."
             )
         if not self.stages:
             raise ValueError("stages must name at least one stage of training, got none.")
@@ -291,6 +307,13 @@ class Experiment:
                     f"length of stage {stage.name!r} must be at most the {self.task.num_steps} "
                     f"steps of the sequences (task.num_steps), got {stage.length}."
                 )
+            count = self.task.num_train * (self.task.num_steps // stage.length)
+            if stage.batch_size > count:
+                raise ValueError(
+                    f"frames_per_batch of stage {stage.name!r} must be at most {stage.length} "
+                    f"(length) times the {count} sub-sequences of an epoch, "
+                    f"got {stage.frames_per_batch}."
+                )
 
     @property
     def members(self) -> list[tuple[int, int]]:
@@ -303,6 +326,12 @@ class Experiment:
         """The loss of that name, for the belief of this experiment's filter."""
         density = self.filter.density
         return {"nll": density, "mse": squared_error, "mixed": _mixed(density)}[name]
+
+
+def _check_positive(settings: Any, *names: str) -> None:
+    for name in names:
+        if getattr(settings, name) <= 0:
+            raise ValueError(f"{name} must be positive, got {getattr(settings, name)}.")
 
 
 @functools.cache  # the same object each time, whose compiled programs are found again

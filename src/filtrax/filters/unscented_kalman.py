@@ -23,9 +23,9 @@ class AbstractScaling(eqx.Module):
 class Scaling(AbstractScaling):
     """Fixed scaling. The defaults are the paper's, under which all weights are equal."""
 
-    alpha: float = 1.0
-    kappa: float = 0.5
-    beta: float = 0.0
+    alpha: float | Array = 1.0
+    kappa: float | Array = 0.5
+    beta: float | Array = 0.0
 
     def parameters(self, size: int, dtype) -> tuple[Array, Array, Array]:
         known = [v for v in (self.alpha, self.kappa) if isinstance(v, float | int)]

@@ -156,7 +156,7 @@ class Training:
         self.keys = jax.vmap(jr.key)(jnp.asarray(seeds))
         self.readings = self.validation_readings = None
         self.encoder = None
-        if has_frozen_encoder(model, data, trained[1]):
+        if validation.observed is None and has_frozen_encoder(model, data, trained[1]):
             assert isinstance(model.sensor, NetworkSensor)
             self.readings = encode(model, data, self.keys)
             self.validation_readings = encode(model, validation, self.keys)
@@ -200,7 +200,7 @@ class Training:
             start_loss=ones,
             rate=ones,
             rollbacks=none,
-            epoch=jnp.asarray(0),
+            epoch=jnp.zeros((), int),
         )
 
     def epoch(
@@ -218,8 +218,9 @@ class Training:
                 self.rest,
                 self.data,
                 self.readings,
-                dataclasses.replace(ensemble, learner=learner, best=None),
+                learner,
                 finite,
+                (ensemble.rate, ensemble.rollbacks, ensemble.epoch),
                 jnp.asarray(first),
                 self.steps_per_call,
                 jnp.asarray(self.stage.num_epochs),
@@ -328,37 +329,37 @@ def _steps_per_epoch(stage: Stage, data: Trajectory) -> int:
 
 
 @eqx.filter_jit
-def _train(stage, rest, data, readings, ensemble, finite, first, count, num_epochs, keys):
+def _train(stage, rest, data, readings, learner, finite, state, first, count, num_epochs, keys):
     """Some steps of an epoch, from the one numbered `first` on."""
+    rates, rollbacks, epoch = state
     total, num_steps = jax.tree.leaves(data.readings)[0].shape[:2]
     per_trajectory = num_steps // stage.length
     steps = _steps_per_epoch(stage, data)
-    order_key = jr.fold_in(jr.key(ORDER_SEED), ensemble.epoch)
+    order_key = jr.fold_in(jr.key(ORDER_SEED), epoch)
     order = jr.permutation(order_key, total * per_trajectory) // per_trajectory
-    own = dataclasses.replace(ensemble, learner=None, epoch=None)
 
     def step(carry, index):
         learner, finite = carry
-        number = ensemble.epoch * steps + index
+        number = epoch * steps + index
         progress = (number / (num_epochs * steps)).astype(data.initial.dtype)
         chosen = jax.lax.dynamic_slice_in_dim(order, index * stage.batch_size, stage.batch_size)
         cut_key = jr.fold_in(order_key, index)
 
-        def member(stage, rest, learner, readings, own, finite, key):
-            key = jr.fold_in(jr.fold_in(key, own.rollbacks), number)
+        def member(stage, rest, learner, readings, rate, rollbacks, finite, key):
+            key = jr.fold_in(jr.fold_in(key, rollbacks), number)
             batch = _cut(data, readings, chosen, stage.length, key=cut_key)
             augment = _perturb if stage.perturbed else None
             recipe = Recipe(stage.objective, stage.optimizer, augment, stage.clip_norm)
-            rate = -own.rate * stage.rate(number, progress)  # down the gradient
+            rate = -rate * stage.rate(number, progress)  # down the gradient
             new, outcome = update(recipe, rest, learner, batch, progress, rate=rate, key=key)
             return choose(finite, new, learner), finite & outcome.finite, outcome
 
         learner, finite, outcome = eqx.filter_vmap(member, in_axes=members)(
-            stage, rest, learner, readings, own, finite, keys
+            stage, rest, learner, readings, rates, rollbacks, finite, keys
         )
         return (learner, finite), (outcome.loss, outcome.gradient_norm)
 
-    carry = (ensemble.learner, finite)
+    carry = (learner, finite)
     if count == 1:
         carry, outcomes = step(carry, first)
         outcomes = jax.tree.map(lambda leaf: leaf[None], outcomes)
@@ -388,11 +389,11 @@ def _select(ensemble: Ensemble, learner: Learner, finite: Array, loss: Array) ->
     epoch = ensemble.epoch + 1
     finite = finite & jnp.isfinite(loss)
     first = (epoch == 1) & finite
-    start = jnp.where(first, jnp.minimum(ensemble.start_loss, loss), ensemble.start_loss)
+    start = jnp.where(first, jnp.fmin(ensemble.start_loss, loss), ensemble.start_loss)
     best = ensemble.best_loss
     # Half of what was learned is gone. The second term is the smallest loss of ground that
-    # counts, for stages that begin close to their optimum.
-    allowed = jnp.maximum(0.5 * (start - best), 1 + 0.5 * jnp.abs(best))
+    # counts, for stages that begin close to their optimum, or at something that is no number.
+    allowed = jnp.fmax(0.5 * (start - best), 1 + 0.5 * jnp.abs(best))
     diverged = ~finite | (loss > best + allowed)
     better = finite & ((loss < best) | ~jnp.isfinite(best))
 
@@ -408,6 +409,6 @@ def _select(ensemble: Ensemble, learner: Learner, finite: Array, loss: Array) ->
         best_epoch=jnp.where(better, epoch, ensemble.best_epoch),
         start_loss=start,
         rate=jnp.where(diverged, 0.5, 1.0).astype(loss.dtype) * ensemble.rate,
-        rollbacks=ensemble.rollbacks + diverged,
+        rollbacks=ensemble.rollbacks + diverged.astype(ensemble.rollbacks.dtype),
         epoch=epoch,
     )

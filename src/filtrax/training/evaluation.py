@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import PyTree
 
-from filtrax.arrays import Key, Scalar
+from filtrax.arrays import Key, Keys, Scalar
 from filtrax.filters import AbstractFilter, filter_trajectory
 from filtrax.filters.run import sense_trajectory
 from filtrax.linalg import precise
@@ -73,13 +73,14 @@ def evaluate(
     model: StateSpaceModel,
     data: Trajectory,
     perturbations: Any,
-    keys: Key,
+    keys: Keys,
     *,
     readings: PyTree = None,
 ) -> PyTree:
     """The score of every member on every trajectory from every perturbed initial state.
 
     The sensor runs once for all perturbations, and readings are made once for all members.
+    Arrays of the score, if it has any, have a leading axis of members, too.
     `readings` replace those of the data, with a leading axis of members.
 
     **Returns:** what the score returns, with leading axes (members, perturbations, trajectories).
@@ -97,7 +98,7 @@ def evaluate(
 @eqx.filter_jit
 def _evaluate(inputs, score, filt, model, perturbations, keys):
     def one(number, trajectory, readings):
-        def member(filt, model, readings, key):
+        def member(score, filt, model, readings, key):
             sensor_key, key = jr.split(jr.fold_in(key, number))
             mine = trajectory
             if readings is not None:
@@ -110,12 +111,12 @@ def _evaluate(inputs, score, filt, model, perturbations, keys):
 
             return jax.vmap(perturbed)(perturbations, jr.split(key, len(perturbations)))
 
-        return eqx.filter_vmap(member, in_axes=members)(filt, model, readings, keys)
+        return eqx.filter_vmap(member, in_axes=members)(score, filt, model, readings, keys)
 
     return jax.vmap(one)(*inputs)
 
 
-def encode(model: StateSpaceModel, data: Trajectory, keys: Key) -> PyTree:
+def encode(model: StateSpaceModel, data: Trajectory, keys: Keys) -> PyTree:
     """The features of all readings, with leading axes (members, trajectories, steps)."""
     features = in_chunks(_encode, data, eqx.nn.inference_mode(model), keys)
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), features)
