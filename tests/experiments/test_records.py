@@ -246,14 +246,15 @@ def test_the_commit_is_that_of_the_package_and_of_no_other_work_tree(tmp_path, m
     git(tmp_path, "add", "readme")
     git(tmp_path, "commit", "--quiet", "-m", "a")
     assert origin._commit() == (None, None)
-    monkeypatch.setenv("FILTRAX_COMMIT", "abc")
-    assert origin._commit() == ("abc", None)
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "--quiet", "-m", "b")
     head = git(tmp_path, "rev-parse", "HEAD")
     assert origin._commit() == (head, False)
     package.write_text("changed")
     assert origin._commit() == (head, True)
+    # Said on purpose, as for a copy of the files beside a repository that does not know them.
+    monkeypatch.setenv("FILTRAX_COMMIT", "abc")
+    assert origin._commit() == ("abc", None)
 
 
 def test_no_git_is_no_error(monkeypatch):
