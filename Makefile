@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: setup demo test speed docs lint types imports format ci clean
+.PHONY: setup demo test long speed docs lint types imports format ci clean
 
 setup: $(READY)
 
@@ -18,8 +18,11 @@ demo: $(READY)
 	$(BIN)/filtrax demo
 
 test: $(READY)
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not documentation and not optimized and not speed"
-	XLA_FLAGS= $(BIN)/pytest -n 2 --dist loadgroup -m optimized
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not documentation and not optimized and not speed and not long"
+	XLA_FLAGS= $(BIN)/pytest -n 2 --dist loadgroup -m "optimized and not long"
+
+long: $(READY)
+	XLA_FLAGS= $(BIN)/pytest -n 2 --dist loadgroup -m long
 
 speed: $(READY)
 	$(BIN)/pytest -m speed
@@ -41,7 +44,7 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-ci: lint types imports test speed docs
+ci: lint types imports test long speed docs
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist

@@ -42,7 +42,7 @@ def space_arguments(draw, size=3):
         if kind == "angle":
             circular[name] = draw(periods())
         if kind == "bounded":
-            lower = draw(st.floats(-10, 10))
+            lower = draw(st.floats(-10, 10, allow_subnormal=False))
             bounds[name] = (lower, lower + draw(st.floats(0.1, 10)))
     return {"names": names, "angles": circular, "bounds": bounds, "scale": scale}
 
@@ -51,7 +51,7 @@ def space_arguments(draw, size=3):
 def vectors_in(draw, space):
     """A vector whose angles may be anywhere and whose other components are moderate."""
     entries = [
-        draw(st.floats(-30, 30)) if period is None else draw(angles(period))
+        draw(st.floats(-30, 30, allow_subnormal=False)) if period is None else draw(angles(period))
         for period in space.periods
     ]
     return np.asarray(entries)

@@ -143,3 +143,33 @@ def test_mixed_is_half_the_sum_of_squared_error_and_negative_log_density():
         error, nll, mixture_nll, mixed, mixed_of_mixture = values(jnp.asarray(mask))
         np.testing.assert_allclose(mixed, (error + nll) / 2)
         np.testing.assert_allclose(mixed_of_mixture, (error + mixture_nll) / 2)
+
+
+def test_smoothed_nll_is_that_of_the_moments_of_the_mixture():
+    mean = WEIGHTS @ UNWRAPPED
+    offsets = UNWRAPPED - mean
+    covariance = (WEIGHTS[:, None] * offsets).T @ offsets + KERNEL @ KERNEL.T
+    loss = jax.jit(lambda m: losses.smoothed_nll(PARTICLES, jnp.asarray(STATE), SPACE, m))
+    for mask in MASKS[:-1]:
+        block = covariance[np.ix_(mask, mask)]
+        density = multivariate_normal.logpdf(TURNED[mask], mean[mask], block)
+        np.testing.assert_allclose(loss(jnp.asarray(mask)), -density)
+    with pytest.raises(TypeError, match="got a Gaussian"):
+        losses.smoothed_nll(GAUSSIAN, jnp.asarray(STATE), SPACE)
+
+
+def test_smoothed_nll_is_finite_where_one_particle_has_all_the_weight():
+    # Rejects the covariance of the particles alone, which is singular then.
+    def both(log_weights):
+        particles = Particles(PARTICLES.states, log_weights, PARTICLES.age, PARTICLES.kernel)
+        state = jnp.asarray(STATE)
+        return [f(particles, state, SPACE) for f in (losses.smoothed_nll, losses.nll)]
+
+    collapsed = jnp.asarray([0.0, -jnp.inf, -jnp.inf, -jnp.inf])
+    smoothed, plain = jax.jit(both)(collapsed)
+    expected = -multivariate_normal.logpdf(TURNED, UNWRAPPED[0], KERNEL @ KERNEL.T)
+    np.testing.assert_allclose(smoothed, expected)
+    assert not plain < 1e3
+    few = jnp.log(jnp.asarray([1.0 - 3e-9, 1e-9, 1e-9, 1e-9]))
+    gradient = jax.jit(jax.grad(lambda w: both(w)[0]))(few)
+    assert jnp.isfinite(gradient).all()

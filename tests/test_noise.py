@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from filtrax import Space, StateHead, constant_noise, heteroscedastic_noise
 from filtrax.networks import Perceptron
+from filtrax.noise import FeatureHead, FixedNoise
 from strategies import arrays, covariances
 
 STD = [0.7, 2.0, 1e-3]
@@ -172,3 +173,22 @@ def test_a_head_of_the_wrong_size_raises_and_names_both_sizes(start):
     noise = heteroscedastic_noise(lambda o: o, start)
     with pytest.raises(ValueError, match=r"noise head.*\(4,\)"):
         noise.covariance(jnp.zeros(4))
+
+
+def test_fixed_noise_is_the_noise_without_a_gradient():
+    # Rejects noise that is trained after all: nothing would stop the bandwidth of a kernel.
+    noise = constant_noise(CORRELATED, 0.1)
+    fixed = FixedNoise(noise)
+    assert fixed.size == 3
+    np.testing.assert_array_equal(fixed(), noise())
+    np.testing.assert_array_equal(fixed.covariance(), noise.covariance())
+    gradient = eqx.filter_grad(lambda n: n().sum() + n.covariance().sum())(fixed)
+    np.testing.assert_array_equal(gradient.noise.bias, 0)
+
+
+def test_a_feature_head_gives_numbers_in_natural_units():
+    # Rejects the scale of the column for an entry of the lower triangle.
+    space = Space(("x", "y"), scale={"x": 10.0, "y": 100.0})
+    features = jnp.asarray([1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(FeatureHead(lambda f: f[:2], space)(features), [10, 200])
+    np.testing.assert_array_equal(FeatureHead(lambda f: f, space)(features), [10, 200, 300])

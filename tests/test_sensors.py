@@ -11,7 +11,7 @@ import filtrax
 from filtrax import DirectSensor, Measurement, NetworkSensor, constant_noise, stack_sensors
 from filtrax.networks import Perceptron
 from filtrax.noise import heteroscedastic_noise
-from filtrax.sensors import draw_reading, sense
+from filtrax.sensors import GivenFeatures, Sensed, draw_reading, sense
 
 CORRELATED = np.asarray([[2.0, 0.5], [0.5, 1.0]])
 
@@ -180,3 +180,22 @@ def test_what_cannot_be_drawn_or_stacked_raises(key):
         draw_reading(network_sensor(), jnp.zeros(2), key=key)
     with pytest.raises(ValueError, match="at least one sensor"):
         filtrax.stack_sensors()
+
+
+def test_a_sensed_reading_is_the_measurement_and_the_sensor_is_kept(key):
+    sensor = network_sensor()
+    measurement = sensor(jnp.asarray([1.0, 2.0, 3.0]), None, key=key)
+    sensed = Sensed(sensor)
+    assert sense(sensed, measurement, None, None, key=key) is measurement
+    assert jax.tree.leaves(sensed) == jax.tree.leaves(sensor)
+
+
+def test_given_features_are_features(key):
+    # Rejects a second encoding of what is encoded.
+    sensor = network_sensor()
+    reading = jnp.asarray([1.0, 2.0, 3.0])
+    direct = sensor(reading, None, key=key)
+    cached = eqx.tree_at(lambda s: s.encoder, sensor, GivenFeatures())
+    again = cached(direct.features, None, key=key)
+    for ours, theirs in zip(jax.tree.leaves(again), jax.tree.leaves(direct), strict=True):
+        np.testing.assert_array_equal(ours, theirs)

@@ -80,7 +80,9 @@ RESAMPLERS = {
 }
 
 
-@pytest.mark.parametrize("name", RESAMPLERS)
+@pytest.mark.parametrize(
+    "name", ["soft_systematic", pytest.param("multinomial", marks=pytest.mark.long)]
+)
 def test_converges_to_the_kalman_filter(name):
     check_convergence(lambda count: filtrax.ParticleFilter(count, RESAMPLERS[name]))
 

@@ -97,7 +97,9 @@ def test_finite_positive_definite_and_within_one_percent_from_the_first_step_on(
     check(name, list(itertools.product(RATIOS, PRIORS, PROCESS_NOISES)), num_steps=300)
 
 
-@pytest.mark.parametrize("name", ["ekf", "ukf", "mcukf"])
+@pytest.mark.parametrize(
+    "name", ["ekf", *(pytest.param(name, marks=pytest.mark.long) for name in ("ukf", "mcukf"))]
+)
 def test_errors_do_not_build_up_over_ten_thousand_steps(name):
     settings = [
         (1e-4, "nearly_singular", "acceleration"),

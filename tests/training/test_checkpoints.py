@@ -15,6 +15,7 @@ import pytest
 
 import filtrax
 from filtrax.networks import Perceptron
+from filtrax.training import load_parts, save_parts
 
 
 class Process(eqx.Module):
@@ -251,3 +252,35 @@ def test_others_may_read_the_file_as_the_umask_says(path):
     plain.touch()
     filtrax.save(path, *build(0))
     assert path.stat().st_mode == plain.stat().st_mode
+
+
+def test_named_trees_come_back_bit_for_bit_and_each_alone(path):
+    (filt, model), other = build(0), build(1)
+    save_parts(path, start=(filt, model), ensemble={"epoch": jnp.asarray(3), "rate": 0.5})
+    template = {"epoch": jnp.asarray(0), "rate": 1.0}
+    start, ensemble = load_parts(path, start=other, ensemble=template)
+    for a, b in zip(numbers((filt, model)), numbers(start), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+    assert int(ensemble["epoch"]) == 3
+    assert ensemble["rate"] == 0.5
+    (alone,) = load_parts(path, ensemble=template)
+    assert int(alone["epoch"]) == 3
+    assert load_parts(path) == ()
+
+
+def test_named_trees_of_another_structure_are_refused(path):
+    save_parts(path, start=build(0))
+    with pytest.raises(ValueError, match=r"filter\.npz does not fit .* it lacks \[.ensemble\["):
+        load_parts(path, ensemble={"epoch": 0})
+    with pytest.raises(ValueError, match=r"network\.layers.*\(3, 2\).*\(4, 2\)"):
+        load_parts(path, start=build(0, hidden=4))
+    with pytest.raises(ValueError, match="unknown entries"):
+        load_parts(path, start=(build(0)[0], None))
+
+
+def test_a_truncated_file_of_named_trees_is_refused_even_if_nothing_is_wanted_of_it(path):
+    save_parts(path, start=build(0))
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(ValueError, match="is not a complete file"):
+        load_parts(path)

@@ -17,7 +17,10 @@ from filtrax import (
     Trajectory,
     constant_noise,
 )
+from filtrax.likelihoods import AbstractLikelihood
 from filtrax.training import (
+    LikelihoodContrast,
+    Until,
     filtering,
     l2,
     measurement_nll,
@@ -197,3 +200,95 @@ def test_a_trajectory_without_observations_gives_zero_and_zero_gradient(objectiv
     value, gradient = value_and_gradient(objective, MODEL, nothing)
     assert value == 0
     assert all((leaf == 0).all() for leaf in jax.tree.leaves(gradient))
+
+
+def test_weighted_runs_the_sensor_once_and_its_gradient_is_the_sum_of_gradients():
+    calls = []
+
+    class Counting(eqx.Module):
+        sensor: DirectSensor
+
+        def __call__(self, reading, context, *, key):
+            calls.append(1)
+            return self.sensor(reading, context, key=key)
+
+    terms = {sensor_nll: 0.5, filtering(filtrax.losses.nll): 2.0, l2: 0.1}
+    counting = eqx.tree_at(lambda m: m.sensor, MODEL, Counting(MODEL.sensor))
+    value, gradient = value_and_gradient(weighted(terms), counting, trajectory())
+    assert len(calls) == 1
+    parts = [value_and_gradient(term, MODEL, trajectory()) for term in terms]
+    total = sum(w * part for w, (part, _) in zip(terms.values(), parts, strict=True))
+    np.testing.assert_allclose(value, total)
+    # The squares of the sensor's parameters are among those of the model.
+    summed = jax.tree.map(
+        lambda *leaves: sum(w * leaf for w, leaf in zip(terms.values(), leaves, strict=True)),
+        *(gradient for _, gradient in parts),
+    )
+    for ours, theirs in zip(jax.tree.leaves(gradient), jax.tree.leaves(summed), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_until_is_a_weight_that_ends():
+    weights = [Until(0.2, 3.0)(jnp.asarray(progress)) for progress in (0.0, 0.19, 0.2, 1.0)]
+    np.testing.assert_array_equal(weights, [3, 3, 0, 0])
+    assert Until(0.2)(jnp.asarray(0.1, jnp.float32)).dtype == jnp.float32
+
+
+class Slope(AbstractLikelihood):
+    """A likelihood that says how far an observation is from the measurement."""
+
+    slope: jax.Array
+
+    def __call__(self, observation, measurement, space):
+        difference = space.difference(observation, measurement.value)
+        return self.slope * (difference @ difference - 2.0)
+
+
+def softplus(x):
+    return np.logaddexp(0, x)
+
+
+def test_likelihood_contrast_is_cross_entropy_of_near_and_far_observations(key):
+    # Rejects near and far mixed up, and scores taken as probabilities.
+    # Without spread the samples are known: the true observation, and that plus or minus five.
+    contrast = LikelihoodContrast(near_std=0.0, far_mean=5.0, far_std=0.0, num_samples=2)
+    model = eqx.tree_at(lambda m: m.likelihood, MODEL, Slope(jnp.asarray(-0.3)))
+    counted = LABELLED.all(1) & OBSERVED.any(1)
+    seen = np.where(OBSERVED, READINGS, 0.0)
+    offsets = STATES @ H.T - seen
+
+    def score(offset):
+        return -0.3 * ((offset**2).sum(-1) - 2.0)
+
+    far = (softplus(score(offsets + 5)) + softplus(score(offsets - 5))) / 2
+    expected = (softplus(-score(offsets)) + far)[counted].mean()
+    value, gradient = value_and_gradient(contrast, model, trajectory())
+    np.testing.assert_allclose(value, expected, rtol=1e-9)
+    assert jnp.isfinite(gradient.likelihood.slope)
+    flat = eqx.tree_at(lambda m: m.likelihood, MODEL, Slope(jnp.asarray(0.0)))
+    # Down the gradient, the far ones get less.
+    assert value_and_gradient(contrast, flat, trajectory())[1].likelihood.slope > 0
+    spread = LikelihoodContrast(0.5, 5.0, 1.0, 4)
+    values = {float(spread(EKF, model, trajectory(), PROGRESS, jax.random.key(i))) for i in (0, 1)}
+    assert len(values) == 2
+
+
+def test_likelihood_contrast_has_the_given_spreads_and_one_exact_sample(key, monkeypatch):
+    class First(AbstractLikelihood):
+        def __call__(self, observation, measurement, space):
+            return observation[0]
+
+    drawn = []
+    monkeypatch.setattr(jax.nn, "softplus", lambda x: drawn.append(np.asarray(x)) or x)
+    zero = jnp.zeros((STEPS, 2))
+    still = Trajectory(jnp.zeros(2), jnp.eye(2), jnp.asarray(CONTROLS), zero, zero)
+    model = eqx.tree_at(lambda m: m.likelihood, MODEL, First())
+    LikelihoodContrast(2.0, 40.0, 5.0, 200)(EKF, model, still, PROGRESS, key)
+    near, far = drawn
+    assert near.shape == far.shape == (STEPS, 200)
+    np.testing.assert_array_equal(near[:, 0], 0)
+    bound = 5 / np.sqrt(2 * near.size)
+    np.testing.assert_allclose(near[:, 1:].std(), 2.0, rtol=bound)
+    assert np.sign(far).sum() == 0
+    np.testing.assert_allclose(np.abs(far).mean(), 40.0, atol=5 * bound * 5)
+    np.testing.assert_allclose(np.abs(far).std(), 5.0, rtol=bound)

@@ -48,7 +48,10 @@ def largest_error(found, expected):
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("shape", TRUTH)
-@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name == "ekf" else pytest.mark.long) for name in FILTERS],
+)
 def test_recovers_the_true_noise_from_a_start_far_off(name, shape, objective):
     """From covariances 25 times too large to within 10 %, with three seeds.
 

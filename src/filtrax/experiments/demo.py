@@ -13,7 +13,7 @@ TASK = DiscTask(num_distractors=20, image_size=60, num_train=480, num_validation
 LEARNED = Experiment(
     name="learned noise",
     task=TASK,
-    stages=(StageSettings(num_epochs=11, frames_per_batch=160, warmup_steps=200),),
+    stages=(StageSettings(num_epochs=9, frames_per_batch=160, warmup_steps=200),),
 )
 CONSTANT = Experiment(
     name="constant noise",
@@ -30,7 +30,8 @@ CONSTANT = Experiment(
             name="fit constant Q and R",
             train=("model.sensor.noise", "model.process_noise"),
             num_epochs=10,
-            frames_per_batch=160,
+            length=TASK.num_steps,  # as it is tested, which is the best that it can get
+            frames_per_batch=400,
             learning_rates=(5e-2,),
             warmup_steps=20,
             sensor_weight=0.0,

@@ -83,7 +83,6 @@ class Evaluation:
         drawn = {
             "names": np.asarray(self.experiment.task.state_space.names),
             "units": np.asarray(self.experiment.task.units),
-            "errors": steps["difference"][shown],
             "states": np.asarray(self.data.states)[shown],
             "view_matrix": view.matrix,
             "view_offset": view.offset,
@@ -103,11 +102,12 @@ class Evaluation:
         filt, model = select((self.filt, self.model), member)
         data = jax.tree.map(lambda leaf: leaf[:SHOWN_SEQUENCES], self.data)
         start = jnp.asarray(self.perturbations[perturbation], data.initial.dtype)
-        beliefs, moments = _believe(filt, model, data, start, jr.key(TEST_SEED))
+        beliefs, moments, errors = _believe(filt, model, data, start, jr.key(TEST_SEED))
         task, count = self.experiment.task, data.initial.shape[0]
         frames = [task.frames(select(data, i)) for i in range(count)]
         drawn = {
             "means": np.asarray(moments.mean),
+            "errors": np.asarray(errors),
             "covariances": np.asarray(moments.covariance),
             "frames": np.stack(frames),
         }
@@ -191,13 +191,15 @@ def _measure(data: Trajectory, model: Any, keys: Any) -> dict[str, jax.Array]:
 
 @eqx.filter_jit
 def _believe(filt: Any, model: Any, data: Trajectory, start: jax.Array, key: Any) -> Any:
-    """The beliefs of one member on several sequences, and their moments."""
+    """The beliefs of one member on several sequences, their moments, and their errors."""
 
     def one(trajectory):
         moved = eqx.tree_at(lambda t: t.initial, trajectory, trajectory.initial + start)
         beliefs, _ = filter_trajectory(filt, model, moved, key=key)
         space = model.bind(trajectory.context).state_space
-        return beliefs, jax.vmap(lambda belief: _moments(belief, space))(beliefs)
+        moments = jax.vmap(lambda belief: _moments(belief, space))(beliefs)
+        errors = jax.vmap(space.difference)(trajectory.known_states()[0], moments.mean)
+        return beliefs, moments, errors
 
     return jax.vmap(one)(data)
 

@@ -251,7 +251,7 @@ class Run:
             try:
                 load_parts(path)
             except ValueError as error:
-                self.watch.message(f"{error} The one before it is used instead.")
+                self.watch.message(f"{error} It is left out, and the one before it is tried.")
             else:
                 return number
         return None

@@ -1,0 +1,99 @@
+"""Settings: what cannot be is refused before anything begins."""
+
+import dataclasses
+
+import pytest
+
+import filtrax
+from filtrax.experiments.config import parse
+from filtrax.experiments.parsing import ConfigurationError
+from filtrax.experiments.settings import (
+    Ekf,
+    Experiment,
+    Lstm,
+    Mcukf,
+    Particle,
+    StageSettings,
+    Ukf,
+)
+from filtrax.tasks.disc import DiscTask
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: StageSettings(num_epochs=0), "num_epochs must be at least 1, got 0"),
+        (lambda: StageSettings(learning_rates=()), "one or more positive numbers"),
+        (lambda: StageSettings(learning_rates=(0.1, -1.0)), "one or more positive numbers"),
+        (lambda: StageSettings(length=0), "length must be at least 1"),
+        (lambda: StageSettings(length=10, frames_per_batch=9), "at most frames_per_batch"),
+        (lambda: StageSettings(clip_norm=0.0), "clip_norm must be positive"),
+        (lambda: StageSettings(warmup_steps=0), "warmup_steps at least 1"),
+        (lambda: Ekf(iterations=0), "iterations must be positive, got 0"),
+        (lambda: Mcukf(num_test_samples=0), "num_test_samples must be positive"),
+        (lambda: Particle(num_test_particles=0), "num_test_particles must be positive"),
+        (lambda: Particle(kernel_std=0.0), r"kernel_std must be positive, got 0\.0"),
+        (lambda: Particle(resample_every=0), "resample_every must be positive"),
+        (lambda: Particle(soft_resampling=1.5), "between 0 and 1, got 1.5"),
+        (lambda: Lstm(hidden_size=0), "hidden_size must be positive"),
+        (lambda: Experiment(seed=-1), "seed must not be negative"),
+        (lambda: Experiment(seed=2**31), r"below 2\*\*31"),
+        (lambda: Experiment(num_seeds=0), "num_seeds must be at least 1"),
+        (lambda: Experiment(stages=()), "at least one stage"),
+        (
+            lambda: Experiment(stages=(StageSettings(length=51),)),
+            "length of stage 'end to end' must be at most the 50 steps .* got 51",
+        ),
+        (
+            lambda: Experiment(task=DiscTask(num_train=5)),
+            r"frames_per_batch .* at most 10 \(length\) times the 25 sub-sequences .* got 320",
+        ),
+        (
+            lambda: Experiment(
+                stages=(
+                    StageSettings(learning_rates=(1.0, 2.0)),
+                    StageSettings(learning_rates=(1.0, 2.0, 3.0)),
+                )
+            ),
+            r"equally many learning_rates, or one: got \[2, 3\]",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_a_refusal_in_a_file_names_its_place():
+    with pytest.raises(ConfigurationError, match=r"`filter`: kernel_std must be positive"):
+        parse(Experiment, {"filter": {"kind": "particle", "kernel_std": 0}})
+
+
+def test_members_are_all_seeds_with_the_first_rate_then_with_the_next():
+    search = StageSettings(learning_rates=(0.1, 0.2))
+    experiment = Experiment(seed=3, num_seeds=2, stages=(StageSettings(), search))
+    assert experiment.members == [(3, 0), (4, 0), (3, 1), (4, 1)]
+    assert Experiment().members == [(0, 0)]
+
+
+def test_a_batch_has_as_many_sequences_as_frames_allow():
+    assert StageSettings(length=10, frames_per_batch=320).batch_size == 32
+    assert StageSettings(length=7, frames_per_batch=320).batch_size == 45
+
+
+@pytest.mark.parametrize(
+    ("filt", "density"),
+    [
+        (Ekf(), filtrax.losses.nll),
+        (Ukf(), filtrax.losses.nll),
+        (Particle(), filtrax.losses.mixture_nll),
+        (Particle(belief="gaussian"), filtrax.losses.smoothed_nll),
+    ],
+)
+def test_the_loss_is_the_one_of_the_filters_belief(filt, density):
+    # Rejects new functions for the same loss: their programs would be compiled again.
+    experiment = Experiment(filter=filt)
+    assert experiment.loss("nll") is density
+    assert experiment.loss("mse") is filtrax.losses.squared_error
+    assert experiment.loss("mixed") is dataclasses.replace(experiment, seed=1).loss("mixed")
+    assert experiment.loss("mixed").keywords == {"density": density}

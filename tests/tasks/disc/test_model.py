@@ -1,0 +1,84 @@
+"""The networks of the disc task: their sizes and where they start."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from filtrax.tasks.disc import DiscModel, DiscTask
+from filtrax.tasks.disc.physics import process
+
+SMALL = DiscTask(
+    num_distractors=2, image_size=42, num_steps=3, num_train=1, num_validation=1, num_test=1
+)
+
+
+def build(task=SMALL, **settings):
+    return task.build(DiscModel(**settings), key=jr.key(0))
+
+
+@pytest.mark.parametrize(("size", "encoder"), [(120, 7336), (100, 7336 - 16 * 72)])
+def test_networks_have_the_papers_sizes(size, encoder):
+    # 976 + 2600 + 3216 + 544 in the encoder and 66 in the value head of full images.
+    shapes = eqx.filter_eval_shape(build, DiscTask(image_size=size), likelihood="learned")
+    numbers = {
+        name: sum(
+            int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(part) if hasattr(leaf, "shape")
+        )
+        for name, part in {
+            "encoder": shapes.sensor.encoder,
+            "value": shapes.sensor.head,
+            "process": shapes.process,
+            "likelihood": shapes.likelihood,
+        }.items()
+    }
+    assert numbers == {"encoder": encoder, "value": 66, "process": 6692, "likelihood": 21121}
+
+
+@pytest.mark.parametrize(
+    ("covariance", "dependence"), [("diagonal", "constant"), ("full", "heteroscedastic")]
+)
+def test_noise_starts_where_the_settings_say(covariance, dependence):
+    # The last layers start close to zero, not at it, so that heads are almost exact.
+    settings = DiscModel(
+        covariance=covariance,
+        process_noise=dependence,
+        sensor_noise=dependence,
+        process_std=4.0,
+        sensor_std=20.0,
+    )
+    reading = jnp.asarray([[60, 50], [20, 30], [70, 80]], jnp.int16)
+    context = {name: jnp.asarray([7, 4, 2], jnp.int8) for name in ("radii", "colors")}
+    state = jnp.asarray([10.0, -20.0, 3.0, 4.0])
+
+    @jax.jit
+    def start(key):
+        model = SMALL.build(settings, key=key)
+        measured = model.sensor(reading, context, key=key)
+        noise = model.process_noise.covariance(state, None)
+        parts = (measured.value, measured.covariance, measured.features)
+        return parts, noise, model.observe(state), model.process(state, None)
+
+    (value, covariances, features), noise, seen, moved = start(jr.key(0))
+    tolerance = 1e-9 if dependence == "constant" else 1.0
+    np.testing.assert_allclose(noise, 16 * np.eye(4), atol=tolerance * 4)
+    np.testing.assert_allclose(covariances, 400 * np.eye(2), atol=tolerance * 20)
+    assert (value.shape, features.shape) == ((2,), (32,))
+    np.testing.assert_array_equal(seen, state[:2])
+    np.testing.assert_allclose(moved, state, atol=1.0)
+
+
+def test_the_analytical_process_is_the_one_that_moves_the_discs():
+    assert eqx.filter_eval_shape(build, process="analytical").process is process
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"process_std": 0.0, "process_floor": 0.0}, {"sensor_std": 0.5}, {"sensor_floor": -1.0}],
+)
+def test_standard_deviations_under_their_floor_are_refused(settings):
+    part = next(iter(settings)).partition("_")[0]
+    with pytest.raises(ValueError, match=rf"{part}_std must be positive and at least {part}_floor"):
+        DiscModel(**settings)

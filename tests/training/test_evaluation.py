@@ -1,0 +1,116 @@
+"""Evaluation of ensembles against single runs of the filter."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+import small_training as small
+from filtrax import Gaussian, run
+from filtrax.losses import nll
+from filtrax.metrics import mean_distance, mean_nll
+from filtrax.training import evaluation
+from filtrax.training.evaluation import ObjectiveScore, evaluate, in_chunks, tracking
+from filtrax.training.objectives import sensor_nll
+
+pytestmark = pytest.mark.xdist_group("ensembles")
+
+KEYS = jr.split(jr.key(3), 3)
+
+
+@pytest.fixture(scope="module")
+def scores():
+    """With chunks of two of five sequences, so that the last one overlaps the one before."""
+    del small.ENCODED[:]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluation, "SEQUENCES_AT_ONCE", 2)
+        found = evaluate(
+            tracking(nll), *small.ensemble(), small.VALIDATION, small.PERTURBATIONS, KEYS
+        )
+    assert len(small.ENCODED) == 1  # one trace: the sensor is outside of the perturbations
+    return found
+
+
+def test_scores_have_axes_of_members_perturbations_and_trajectories(scores):
+    assert scores["loss"].shape == scores["distance"].shape == (3, 2, 5)
+    assert len(np.unique(scores["loss"])) == 30
+
+
+def test_scores_are_those_of_single_runs_from_perturbed_starts(scores):
+    # Rejects perturbations that are not added, mixed up axes, and chunks out of order.
+    data, space = small.VALIDATION, small.build(jr.key(0))[1].state_space
+    for index in (0, 2):
+        filt, model = small.member(small.ensemble(), index)
+        for p, n in ((0, 0), (1, 2), (1, 4), (0, 3)):
+            prior = Gaussian(data.initial[n] + small.PERTURBATIONS[p], data.initial_covariance[n])
+            beliefs = run(filt, model, prior, None, data.readings[n], key=jr.key(0))
+            expected = mean_distance(beliefs, data.states[n], space)
+            np.testing.assert_allclose(scores["distance"][index, p, n], expected, rtol=1e-9)
+            expected = mean_nll(beliefs, data.states[n], space)
+            np.testing.assert_allclose(scores["loss"][index, p, n], expected, rtol=1e-9)
+
+
+def test_given_readings_replace_those_of_the_data_for_each_member():
+    # Rejects features of the first member for all.
+    model = small.ensemble()[1]
+    features = evaluation.encode(model, small.VALIDATION, KEYS)
+    assert features.shape == (3, 5, small.NUM_STEPS, 4)
+    matrix = model.sensor.encoder.matrix
+    expected = np.tanh(np.einsum("mfr,ntr->mntf", matrix, small.VALIDATION.readings))
+    np.testing.assert_allclose(features, expected, rtol=1e-12)
+    given = evaluation.with_encoder(model, evaluation.GivenFeatures())
+    filt, score = small.ensemble()[0], ObjectiveScore(sensor_nll)
+    arguments = (small.VALIDATION, small.PERTURBATIONS, KEYS)
+    cached = evaluate(score, filt, given, *arguments, readings=features)
+    direct = evaluate(score, filt, model, *arguments)
+    np.testing.assert_allclose(cached["loss"], direct["loss"], rtol=1e-9)
+
+
+def test_numbers_of_a_score_are_those_of_the_member():
+    class Constant(eqx.Module):
+        value: jax.Array
+
+        def __call__(self, filt, model, trajectory, key):
+            del filt, model, key
+            return self.value + 0 * trajectory.initial.sum()
+
+    score = Constant(jnp.asarray([1.0, 2.0, 3.0]))
+    found = evaluate(score, *small.ensemble(), small.VALIDATION, small.PERTURBATIONS, KEYS)
+    np.testing.assert_array_equal(found[:, 0, 0], [1, 2, 3])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
+def test_chunks_make_a_whole(count, monkeypatch):
+    monkeypatch.setattr(evaluation, "SEQUENCES_AT_ONCE", 3)
+    sizes = []
+
+    def double(inputs, factor):
+        sizes.append(inputs[0].shape[0])
+        return {"a": factor * inputs[0], "b": inputs[1]}
+
+    inputs = (jnp.arange(count), jnp.arange(2 * count).reshape(count, 2))
+    outputs = in_chunks(double, inputs, 2)
+    np.testing.assert_array_equal(outputs["a"], 2 * np.arange(count))
+    np.testing.assert_array_equal(outputs["b"], inputs[1])
+    assert set(sizes) == {min(3, count)}  # one program
+
+
+def test_only_labelled_steps_and_components_are_scored():
+    labels = np.ones((5, small.NUM_STEPS, 2), bool)
+    labels[:, 2:] = False
+    labels[:, 1, 1] = False
+    states = np.where(labels, small.VALIDATION.states, np.nan)
+    data = dataclasses.replace(
+        small.VALIDATION, states=jnp.asarray(states), labelled=jnp.asarray(labels)
+    )
+    found = evaluate(tracking(nll), *small.ensemble(), data, small.PERTURBATIONS[:1], KEYS)
+    filt, model = small.member(small.ensemble(), 1)
+    prior = Gaussian(data.initial[0], data.initial_covariance[0])
+    beliefs = run(filt, model, prior, None, data.readings[0], key=jr.key(0))
+    errors = np.asarray(beliefs.mean - small.VALIDATION.states[0])
+    expected = (np.hypot(*errors[0]) + abs(errors[1, 0])) / 2
+    np.testing.assert_allclose(found["distance"][1, 0, 0], expected, rtol=1e-9)
