@@ -58,7 +58,13 @@ def learned_model():
     return eqx.tree_at(lambda m: (m.process, m.process_noise), known, (process, noise))
 
 
-@pytest.mark.parametrize("name", FILTERS)
+VARIANTS = ("iterated_ekf", "ukf_paper", "ukf_dropped_centre")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.long if name in VARIANTS else []) for name in FILTERS],
+)
 def test_equal_finite_differences(name):
     """Rejects a cut gradient anywhere on the way from parameters and prior to a loss.
 

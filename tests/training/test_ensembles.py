@@ -63,7 +63,7 @@ def assert_same(first, second, **tolerance):
             np.testing.assert_array_equal(x, y)
 
 
-@pytest.mark.parametrize("index", range(3))
+@pytest.mark.parametrize("index", [1, *(pytest.param(i, marks=pytest.mark.long) for i in (0, 2))])
 def test_a_member_of_an_ensemble_is_the_run_of_its_seed_alone(index, together):
     # Rejects keys, batches, rates or weights that depend on the number of members.
     seed = small.SEEDS[index]

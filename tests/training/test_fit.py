@@ -183,6 +183,7 @@ def test_a_function_that_hides_parameters_is_warned_of():
         warn_of_hidden_parameters(EKF, visible)
 
 
+@pytest.mark.long
 def test_a_learned_process_improves_on_data_it_has_not_seen():
     process = filtrax.ResidualProcess(Perceptron((5, 16, 3), final_std=0.0, key=jr.key(0)), POSE)
     model = eqx.tree_at(lambda m: m.process, beacon_model(), process)
