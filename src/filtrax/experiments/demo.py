@@ -13,7 +13,7 @@ TASK = DiscTask(num_distractors=20, image_size=60, num_train=480, num_validation
 LEARNED = Experiment(
     name="learned noise",
     task=TASK,
-    stages=(StageSettings(num_epochs=9, frames_per_batch=160, warmup_steps=200),),
+    stages=(StageSettings(num_epochs=11, frames_per_batch=160, warmup_steps=200),),
 )
 CONSTANT = Experiment(
     name="constant noise",
