@@ -347,9 +347,12 @@ def test_the_package_is_a_program(tmp_path):
 def test_a_real_interrupt_ends_with_130(tmp_path):
     # Rejects handlers that work for the exception but not for the signal.
     program = """
-import sys, time
+import signal, sys, time
 import filtrax.experiments.run as run
 from filtrax.cli import main
+
+# What runs in the background of a script inherits that it ignores this signal.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def train(*_, **__):
     print("ready", flush=True)
