@@ -18,8 +18,7 @@ demo: $(READY)
 	$(BIN)/filtrax demo
 
 test: $(READY)
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not documentation and not optimized and not speed and not long"
-	XLA_FLAGS= $(BIN)/pytest -n 2 --dist loadgroup -m "optimized and not long"
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not documentation and not speed and not long"
 
 long: $(READY)
 	XLA_FLAGS= $(BIN)/pytest -n 2 --dist loadgroup -m long

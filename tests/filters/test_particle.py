@@ -12,7 +12,7 @@ from filtrax.resampling import Multinomial, Soft, Systematic
 from oracles.kalman import kalman, random_system, simulate
 from systems import linear_model
 
-pytestmark = pytest.mark.optimized
+pytestmark = pytest.mark.long
 
 RUNS, STEPS = 14, 3
 COUNTS = (1_000, 10_000, 100_000)
@@ -80,9 +80,7 @@ RESAMPLERS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", ["soft_systematic", pytest.param("multinomial", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("name", RESAMPLERS)
 def test_converges_to_the_kalman_filter(name):
     check_convergence(lambda count: filtrax.ParticleFilter(count, RESAMPLERS[name]))
 
