@@ -9,9 +9,10 @@ import numpy as np
 from filtrax import ExtendedKalmanFilter, Space, StateSpaceModel, Trajectory, constant_noise
 from filtrax.losses import nll
 from filtrax.sensors import NetworkSensor
-from filtrax.training.ensembles import Stage, Training
+from filtrax.training.ensembles import Training
 from filtrax.training.evaluation import tracking
 from filtrax.training.objectives import filtering
+from filtrax.training.stages import Stage
 from systems import Linear
 
 NUM_STEPS, LENGTH = 6, 3

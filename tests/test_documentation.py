@@ -19,16 +19,8 @@ import pytest
 
 import filtrax
 from filtrax.experiments.config import as_dict, read
-from filtrax.experiments.settings import (
-    Ekf,
-    Experiment,
-    Lstm,
-    Mcukf,
-    Particle,
-    StageSettings,
-    StartSettings,
-    Ukf,
-)
+from filtrax.experiments.filters import Ekf, Lstm, Mcukf, Particle, Ukf
+from filtrax.experiments.settings import Experiment, StageSettings, StartSettings
 from filtrax.tasks.disc import DiscModel, DiscTask
 
 pytestmark = pytest.mark.documentation

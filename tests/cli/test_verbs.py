@@ -16,7 +16,8 @@ from filtrax.cli import app
 from filtrax.experiments import run
 from filtrax.experiments.config import read, write
 from filtrax.experiments.events import EventLog
-from filtrax.experiments.settings import Experiment, Particle, Ukf
+from filtrax.experiments.filters import Particle, Ukf
+from filtrax.experiments.settings import Experiment
 from filtrax.tasks.disc import DiscTask, export
 
 RESULT = {

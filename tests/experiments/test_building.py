@@ -9,7 +9,8 @@ import pytest
 
 import tiny_run
 from filtrax.experiments import building
-from filtrax.experiments.settings import Ekf, Lstm, Mcukf, Particle, StageSettings, Ukf
+from filtrax.experiments.filters import Ekf, Lstm, Mcukf, Particle, Ukf
+from filtrax.experiments.settings import StageSettings
 from filtrax.losses import mixture_nll
 from filtrax.tasks.disc import DiscModel
 from filtrax.training.evaluation import ObjectiveScore, tracking

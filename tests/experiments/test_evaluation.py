@@ -11,7 +11,7 @@ import tiny_run
 from filtrax import report
 from filtrax.experiments import run
 from filtrax.experiments.evaluation import LEVELS, Evaluation
-from filtrax.experiments.settings import Particle
+from filtrax.experiments.filters import Particle
 from filtrax.tasks.disc.images import count_visible
 
 pytestmark = pytest.mark.xdist_group("tiny_run")

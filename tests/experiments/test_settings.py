@@ -6,16 +6,9 @@ import pytest
 
 import filtrax
 from filtrax.experiments.config import parse
+from filtrax.experiments.filters import Ekf, Lstm, Mcukf, Particle, Ukf
 from filtrax.experiments.parsing import ConfigurationError
-from filtrax.experiments.settings import (
-    Ekf,
-    Experiment,
-    Lstm,
-    Mcukf,
-    Particle,
-    StageSettings,
-    Ukf,
-)
+from filtrax.experiments.settings import Experiment, StageSettings
 from filtrax.tasks.disc import DiscTask
 
 

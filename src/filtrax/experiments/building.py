@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import jax.random as jr
 
 from filtrax.experiments.settings import Experiment, StageSettings
-from filtrax.training.ensembles import Stage
 from filtrax.training.evaluation import ObjectiveScore, Score, tracking
 from filtrax.training.objectives import (
     LikelihoodContrast,
@@ -20,6 +19,7 @@ from filtrax.training.objectives import (
     sensor_nll,
     weighted,
 )
+from filtrax.training.stages import Stage
 from filtrax.trajectory import Trajectory
 
 

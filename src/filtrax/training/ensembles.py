@@ -6,7 +6,7 @@ first convolution is one for all; weights, perturbations and keys are their own.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-import optax
 from jaxtyping import Array, Float, Int
 
 from filtrax.arrays import Key
@@ -22,7 +21,6 @@ from filtrax.filters import AbstractFilter
 from filtrax.model import StateSpaceModel
 from filtrax.sensors import GivenFeatures, NetworkSensor
 from filtrax.training.evaluation import (
-    Score,
     encode,
     evaluate,
     has_frozen_encoder,
@@ -30,56 +28,13 @@ from filtrax.training.evaluation import (
     with_encoder,
 )
 from filtrax.training.fit import as_data_set
-from filtrax.training.objectives import Objective
 from filtrax.training.parts import trainable, warn_of_hidden_parameters
+from filtrax.training.stages import Stage
 from filtrax.training.step import Learner, Recipe, choose, update
 from filtrax.trajectory import Trajectory, perturb, random_subsequence
 
-ADAM = optax.scale_by_adam()
-"""One object for all, because another one would be another program to compile."""
-
 ORDER_SEED = 2021
 """Of the order of batches, which is the same for all members and for runs with other seeds."""
-
-
-class Stage(eqx.Module):
-    """What a stage of training minimizes, on what, and how.
-
-    Numbers are traced, so that one compiled program serves all their values; each may be an
-    array with one entry per member.
-
-    **Attributes:**
-
-    - `objective`: what is minimized.
-    - `score`: what validation computes; its entry "loss" chooses the best state.
-    - `train`: the parts to train, as in `fit`.
-    - `num_epochs`: an epoch draws each trajectory as often as `length` fits into it.
-    - `length`: the number of steps of the sub-sequences that are drawn.
-    - `batch_size`: the number of sub-sequences in a batch.
-    - `perturbed`: whether their initial states are drawn from the prior.
-    - `learning_rate`: its largest value. It grows linearly over `warmup_steps` and falls with
-      the cosine of the progress; `decay` 0 keeps it constant instead.
-    - `clip_norm`: gradients longer than this are shortened to it.
-    """
-
-    objective: Objective
-    score: Score
-    train: tuple[str, ...] = eqx.field(default=("model", "filter"), static=True)
-    num_epochs: int = eqx.field(default=30, static=True)
-    length: int = eqx.field(default=10, static=True)
-    batch_size: int = eqx.field(default=32, static=True)
-    perturbed: bool = eqx.field(default=True, static=True)
-    optimizer: optax.GradientTransformation = ADAM
-    learning_rate: float | Array = 1e-3
-    warmup_steps: float | Array = 500.0
-    decay: float | Array = 1.0
-    clip_norm: float | Array = 1.0
-
-    def rate(self, step: Int[Array, ""], progress: Float[Array, ""]) -> Float[Array, ""]:
-        """The learning rate of a step."""
-        warm = jnp.minimum((step + 1).astype(progress.dtype) / self.warmup_steps, 1.0)
-        cosine = 0.5 * (1 + jnp.cos(jnp.pi * progress))
-        return self.learning_rate * warm * (1 - self.decay * (1 - cosine))
 
 
 class Ensemble(eqx.Module):
@@ -146,11 +101,11 @@ class Training:
         seeds: Sequence[int],
     ):
         data, validation = as_data_set(data, model), as_data_set(validation, model)
-        _check_stage(stage, data)
+        stage.check(data)
         warn_of_hidden_parameters(filt, model)
         model = eqx.nn.inference_mode(model, value=False)
         trained = trainable(filt, model, stage.train)
-        self.stage = _strong(_for_members(stage, len(seeds)))
+        self.stage = _strong(stage.for_members(len(seeds)))
         self.data, self.validation = data, validation
         self.perturbations = jnp.asarray(perturbations)
         self.keys = jax.vmap(jr.key)(jnp.asarray(seeds))
@@ -168,7 +123,7 @@ class Training:
     @property
     def steps_per_epoch(self) -> int:
         """The number of batches of an epoch."""
-        return _steps_per_epoch(self.stage, self.data)
+        return self.stage.steps_per_epoch(self.data)
 
     @property
     def steps_per_call(self) -> int:
@@ -214,7 +169,7 @@ class Training:
         outcomes = []
         for first in range(0, self.steps_per_epoch, self.steps_per_call):
             learner, finite, outcome = _train(
-                _without_epochs(self.stage),
+                self.stage.without_epochs(),
                 self.rest,
                 self.data,
                 self.readings,
@@ -238,12 +193,6 @@ class Training:
     def finished(self, ensemble: Ensemble) -> bool:
         """Whether all epochs are done."""
         return int(ensemble.epoch) >= self.stage.num_epochs
-
-    def epochs(self, ensemble: Ensemble) -> Iterator[tuple[Ensemble, EpochRecord]]:
-        """The remaining epochs, one after another."""
-        while not self.finished(ensemble):
-            ensemble, record = self.epoch(ensemble)
-            yield ensemble, record
 
     def best(self, ensemble: Ensemble) -> tuple[Any, Any]:
         """The filters and models at their lowest validation loss."""
@@ -281,34 +230,6 @@ class Training:
         )
 
 
-def _check_stage(stage: Stage, data: Trajectory) -> None:
-    num_steps = jax.tree.leaves(data.readings)[0].shape[1]
-    if not 1 <= stage.length <= num_steps:
-        raise ValueError(
-            f"`length` must be between 1 and the {num_steps} steps of the trajectories, "
-            f"got {stage.length}."
-        )
-    if stage.num_epochs < 1:
-        raise ValueError(f"`num_epochs` must be at least 1, got {stage.num_epochs}.")
-    count = data.initial.shape[0] * (num_steps // stage.length)
-    if not 1 <= stage.batch_size <= count:
-        raise ValueError(
-            f"`batch_size` must be between 1 and the {count} sub-sequences of an epoch, "
-            f"got {stage.batch_size}."
-        )
-
-
-def _for_members(stage: Stage, count: int) -> Stage:
-    """The stage with all its numbers as arrays that have one entry per member."""
-
-    def spread(leaf: Any) -> Any:
-        if isinstance(leaf, float):
-            leaf = jnp.asarray(leaf)
-        return jnp.broadcast_to(leaf, (count,)) if eqx.is_inexact_array(leaf) else leaf
-
-    return jax.tree.map(spread, stage)
-
-
 def _strong(tree: Any) -> Any:
     """All arrays with a type of their own, so that the second epoch needs no other program."""
 
@@ -318,23 +239,13 @@ def _strong(tree: Any) -> Any:
     return jax.tree.map(strong, tree)
 
 
-def _without_epochs(stage: Stage) -> Stage:
-    """The stage as one epoch sees it: their number is traced, not compiled in."""
-    return dataclasses.replace(stage, num_epochs=0)
-
-
-def _steps_per_epoch(stage: Stage, data: Trajectory) -> int:
-    count, num_steps = jax.tree.leaves(data.readings)[0].shape[:2]
-    return count * (num_steps // stage.length) // stage.batch_size
-
-
 @eqx.filter_jit
 def _train(stage, rest, data, readings, learner, finite, state, first, count, num_epochs, keys):
     """Some steps of an epoch, from the one numbered `first` on."""
     rates, rollbacks, epoch = state
     total, num_steps = jax.tree.leaves(data.readings)[0].shape[:2]
     per_trajectory = num_steps // stage.length
-    steps = _steps_per_epoch(stage, data)
+    steps = stage.steps_per_epoch(data)
     order_key = jr.fold_in(jr.key(ORDER_SEED), epoch)
     order = jr.permutation(order_key, total * per_trajectory) // per_trajectory
 

@@ -1,0 +1,200 @@
+"""The filters of an experiment: what a configuration file may say of each."""
+
+import abc
+import dataclasses
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+
+from filtrax.arrays import Key
+from filtrax.filters import (
+    AbstractFilter,
+    ExtendedKalmanFilter,
+    LearnedScaling,
+    MonteCarloUnscentedKalmanFilter,
+    ParticleFilter,
+    RecurrentFilter,
+    Scaling,
+    UnscentedKalmanFilter,
+)
+from filtrax.losses import Loss, mixture_nll, nll, smoothed_nll
+from filtrax.model import StateSpaceModel
+from filtrax.noise import FixedNoise, constant_noise
+from filtrax.resampling import EverySteps, Soft
+from filtrax.trajectory import Trajectory
+
+
+@dataclasses.dataclass(frozen=True)
+class AbstractFilterSettings(abc.ABC):
+    """A filter in a configuration file, by its `kind`."""
+
+    kind: ClassVar[str]
+
+    @abc.abstractmethod
+    def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
+        """The filter for training; the example is one trajectory of the data."""
+
+    def for_test(self, filt: Any) -> Any:
+        """The trained filter as it is tested."""
+        return filt
+
+    @property
+    def density(self) -> Loss:
+        """The negative log density of a state under a belief of this filter."""
+        return nll
+
+
+@dataclasses.dataclass(frozen=True)
+class Ekf(AbstractFilterSettings):
+    """The extended Kalman filter."""
+
+    kind: ClassVar[str] = "ekf"
+    iterations: int = 1
+    cut_jacobian_gradients: bool = False
+
+    def __post_init__(self):
+        _check_positive(self, "iterations")
+
+    def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
+        del model, example, key
+        return ExtendedKalmanFilter(
+            iterations=self.iterations, cut_jacobian_gradients=self.cut_jacobian_gradients
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Ukf(AbstractFilterSettings):
+    """The unscented Kalman filter; `redraw = false` is the paper's form."""
+
+    kind: ClassVar[str] = "ukf"
+    alpha: float = 1.0
+    kappa: float = 0.5
+    beta: float = 0.0
+    learned: bool = False
+    redraw: bool = True
+    drop_negative_centre: bool = False
+
+    def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
+        del example, key
+        size = model.state_space.size
+        if not (self.alpha > 0 and size + self.kappa > 0):
+            raise ValueError(
+                f"filter.alpha and {size} + filter.kappa must be positive: "
+                f"got {self.alpha} and {size + self.kappa}."
+            )
+        numbers = {"alpha": self.alpha, "kappa": self.kappa, "beta": self.beta}
+        if self.learned:
+            scaling = LearnedScaling(size, **numbers)
+        else:
+            # As arrays, because another value is then no other program to compile.
+            arrays: dict[str, Any] = {name: jnp.asarray(value) for name, value in numbers.items()}
+            scaling = Scaling(**arrays)
+        return UnscentedKalmanFilter(
+            scaling=scaling,
+            redraw=self.redraw,
+            drop_negative_centre=self.drop_negative_centre,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Mcukf(AbstractFilterSettings):
+    """The Monte Carlo unscented Kalman filter; `redraw = false` is the paper's form."""
+
+    kind: ClassVar[str] = "mcukf"
+    num_samples: int = 100
+    num_test_samples: int = 500
+    redraw: bool = True
+
+    def __post_init__(self):
+        _check_positive(self, "num_samples", "num_test_samples")
+
+    def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
+        del model, example, key
+        return MonteCarloUnscentedKalmanFilter(num_samples=self.num_samples, redraw=self.redraw)
+
+    def for_test(self, filt: Any) -> Any:
+        return dataclasses.replace(filt, num_samples=self.num_test_samples)
+
+
+@dataclasses.dataclass(frozen=True)
+class Particle(AbstractFilterSettings):
+    """The particle filter.
+
+    `belief` says how particles are read: as a mixture of Gaussians (the paper's dPF-M) or as one
+    Gaussian (dPF-G), which has the covariance of that mixture, so that it is never singular.
+    Whether the likelihood is learned is up to the model.
+    """
+
+    kind: ClassVar[str] = "particle"
+    num_particles: int = 100
+    num_test_particles: int = 500
+    belief: Literal["mixture", "gaussian"] = "mixture"
+    kernel_std: float = 1.0
+    learned_kernel: bool = False
+    soft_resampling: float = 0.05
+    resample_every: int = 1
+    whiten_noise: bool = False
+
+    def __post_init__(self):
+        _check_positive(self, "num_particles", "num_test_particles", "kernel_std", "resample_every")
+        if not 0 <= self.soft_resampling <= 1:
+            raise ValueError(
+                f"soft_resampling must be between 0 and 1, got {self.soft_resampling}."
+            )
+
+    @property
+    def density(self) -> Loss:
+        return mixture_nll if self.belief == "mixture" else smoothed_nll
+
+    def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
+        del example, key
+        resampler = Soft(self.soft_resampling)
+        if self.resample_every > 1:
+            resampler = EverySteps(self.resample_every, resampler)
+        kernel = constant_noise(jnp.full(model.state_space.size, self.kernel_std))
+        if not self.learned_kernel:
+            kernel = FixedNoise(kernel)
+        return ParticleFilter(self.num_particles, resampler, kernel, self.whiten_noise)
+
+    def for_test(self, filt: Any) -> Any:
+        return dataclasses.replace(filt, num_particles=self.num_test_particles)
+
+
+@dataclasses.dataclass(frozen=True)
+class Lstm(AbstractFilterSettings):
+    """The recurrent network that filters are compared with."""
+
+    kind: ClassVar[str] = "lstm"
+    num_layers: int = 1
+    hidden_size: int = 512
+    residual: bool = False
+    std: float = 10.0
+
+    def __post_init__(self):
+        _check_positive(self, "num_layers", "hidden_size", "std")
+
+    def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
+        reading = jax.tree.map(lambda leaf: leaf[0], example.readings)
+        sense = lambda: model.sensor(reading, example.context, key=key)  # noqa: E731
+        features = jax.tree.leaves(jax.eval_shape(sense).features)
+        controls = jax.tree.leaves(example.controls)
+        return RecurrentFilter(
+            model.state_space,
+            sum(leaf.size for leaf in features),
+            control_size=sum(leaf[0].size for leaf in controls),
+            hidden_size=self.hidden_size,
+            num_layers=self.num_layers,
+            residual=self.residual,
+            std=self.std,
+            key=key,
+        )
+
+
+FilterSettings = Ekf | Ukf | Mcukf | Particle | Lstm
+
+
+def _check_positive(settings: Any, *names: str) -> None:
+    for name in names:
+        if getattr(settings, name) <= 0:
+            raise ValueError(f"{name} must be positive, got {getattr(settings, name)}.")
