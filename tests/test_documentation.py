@@ -3,9 +3,11 @@
 Each runs in a fresh process with JAX as a user has it, not with the strict settings of the other
 tests. Rejected are: a name or signature that changed in the code and not in the text, an example
 that grew too long to read, a link to a file that moved, a public name that is explained nowhere, a
-setting with another default than the text says, a table that does not follow from the records.
+setting, key or option that the text does not explain or gives another default, a table or page that
+does not follow from the records.
 """
 
+import dataclasses
 import importlib.util
 import os
 import re
@@ -16,11 +18,16 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import typer.core
 
 import filtrax
+from filtrax.cli import app
 from filtrax.experiments.config import as_dict, read
 from filtrax.experiments.filters import Ekf, Lstm, Mcukf, Particle, Ukf
 from filtrax.experiments.settings import Experiment, StageSettings, StartSettings
+from filtrax.reproduction import Adjustment, Axis, Claim, Rule, Start, Table, Value, table_names
+from filtrax.reproduction.page import page_is_current
+from filtrax.reproduction.rules import Lost
 from filtrax.tasks.disc import DiscModel, DiscTask
 
 pytestmark = pytest.mark.documentation
@@ -100,6 +107,7 @@ def test_relative_links_lead_somewhere(page):
         filtrax.metrics,
         filtrax.networks,
         filtrax.noise,
+        filtrax.reproduction,
         filtrax.resampling,
         filtrax.training,
     ],
@@ -154,6 +162,66 @@ def is_table(value: object) -> bool:
     return isinstance(value, dict | list)
 
 
+def section_of_tables(heading: str) -> str:
+    page = (ROOT / "docs/reference/tables.md").read_text()
+    return re.split(r"\n##+ ", page.partition(f" {heading}\n")[2])[0]
+
+
+def test_every_key_of_a_table_is_explained_with_its_default():
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \|", section_of_tables("The file"), re.MULTILINE)
+    explained = dict(rows)
+    keys = {field.name: field for field in dataclasses.fields(Table) if field.name != "name"}
+    assert {*explained} == {*keys}
+    for name, field in keys.items():
+        assert explained[name] == default_in_toml(field)
+
+
+def default_in_toml(field: dataclasses.Field) -> str:
+    if field.default_factory is not dataclasses.MISSING:
+        return "`{}`"
+    words = {
+        dataclasses.MISSING: "required",
+        None: "none",
+        (): "`[]`",
+        "": '`""`',
+        False: "`false`",
+    }
+    return words[field.default]
+
+
+@pytest.mark.parametrize(
+    ("heading", "parts"),
+    {
+        "`[[axes]]`": (Axis, Value),
+        "`[[adjust]]`": (Adjustment,),
+        "`[start]`": (Start,),
+        "`[[claims]]`": (Claim, Rule),
+        "`[lost]`": (Lost,),
+    }.items(),
+)
+def test_every_key_of_the_parts_of_a_table_is_explained(heading, parts):
+    fields = [field for part in parts for field in dataclasses.fields(part)]
+    keys = {field.name for field in fields if not field.metadata.get("python_only")}
+    code = " ".join(re.findall(r"`[^`\n]+`", section_of_tables(heading)))
+    assert {key for key in keys if not re.search(rf"\b{key}\b", code)} == set()
+
+
+def test_every_table_is_named_once():
+    named = re.findall(r"^\| `(disc_\w+)` \|", section_of_tables("Tables"), re.MULTILINE)
+    assert sorted(named) == table_names()
+
+
+def test_every_option_of_reproduce_is_explained():
+    page = (ROOT / "docs/reference/command_line.md").read_text()
+    section = page.partition("\n## `filtrax reproduce`\n")[2].partition("\n## ")[0]
+    explained = re.findall(r"^\| `(--[\w-]+)` \|", section, re.MULTILINE)
+    verbs = typer.main.get_command(app)
+    assert isinstance(verbs, typer.core.TyperGroup)
+    command = verbs.commands["reproduce"]
+    options = [option for entry in command.params for option in entry.opts if option[:2] == "--"]
+    assert sorted(explained) == sorted({*options} - {"--help"})
+
+
 @pytest.mark.parametrize("config", sorted(ROOT.glob("configs/*.toml")), ids=relative)
 def test_configurations_can_be_read(config):
     assert read(Experiment, config).name == config.stem
@@ -169,3 +237,7 @@ def test_the_tables_are_those_of_the_records():
     specification.loader.exec_module(records)
     for page in records.PAGES:
         assert page.read_text() == records.with_tables(page)
+
+
+def test_the_page_of_results_is_that_of_the_records():
+    assert page_is_current(ROOT / "results/paper", ROOT / "docs/reproduction.md")

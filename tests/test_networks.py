@@ -7,7 +7,8 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from filtrax.networks import ConvolutionalNetwork, Perceptron
+from filtrax import networks
+from filtrax.networks import ConvolutionalNetwork, KeypointNetwork, Perceptron
 
 
 def test_a_perceptron_is_linear_maps_with_relu_between_them_and_none_at_the_end(key):
@@ -111,3 +112,100 @@ def test_images_that_are_too_small_for_the_convolutions_are_refused(key):
     with pytest.raises(ValueError, match=r"\(40, 40, 3\) are too small for 2 convolutions"):
         build(40)
     jax.eval_shape(lambda: build(41).kernels)
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "stride"), [((12, 10, 3), 5, 2), ((8, 12, 1), 4, 2), ((12, 12, 2), 7, 4)]
+)
+def test_folding_an_image_does_not_change_a_convolution(shape, size, stride):
+    # Under a map over images and kernels, as an ensemble on several data sets has it.
+    rng = np.random.default_rng(0)
+    images = jnp.asarray(rng.normal(size=(2, 3, *shape)))
+    kernels = jnp.asarray(rng.normal(size=(2, size, size, shape[-1], 3)))
+
+    def values_and_gradients(convolve):
+        def score(image, kernel):
+            output = convolve(image, kernel, stride)
+            return (output**2).sum(), output
+
+        both = jax.value_and_grad(score, (0, 1), has_aux=True)
+        return jax.jit(jax.vmap(jax.vmap(both, (0, None))))(images, kernels)
+
+    plain = values_and_gradients(networks._plain_convolution)
+    for other in (networks._folded_convolution, networks._convolve):
+        for ours, theirs in zip(
+            jax.tree.leaves(values_and_gradients(other)), jax.tree.leaves(plain), strict=True
+        ):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("platform", "size", "strided"),
+    [("cuda", 12, False), ("cuda", 13, True), ("cpu", 12, True)],
+)
+def test_images_are_folded_on_a_gpu_where_they_can_be(platform, size, strided):
+    # Rejects a choice made by the machine that traces, and both branches in one program.
+    convolve = jax.jit(lambda image, kernel: networks._convolve(image, kernel, 2))
+    shapes = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((size, size, 3), (3, 3, 3, 2))]
+    program = jax.export.export(convolve, platforms=[platform])(*shapes).mlir_module()
+    assert program.count("stablehlo.convolution") == 1
+    assert ("stride = [2, 2]" in program) == strided
+
+
+def keypoints_by_numpy(network, image):
+    """Loops over cells, for images whose height and width are multiples of four."""
+    height, width = (n // 4 for n in image.shape[:2])
+    kernels, biases = (
+        [np.asarray(leaf) for leaf in part] for part in (network.kernels, network.biases)
+    )
+    wide = np.pad(image, ((2, 2), (2, 2), (0, 0)))
+    signal = np.zeros((height, width, kernels[0].shape[-1]))
+    for i, j in np.ndindex(height, width):
+        patch = wide[4 * i : 4 * i + 8, 4 * j : 4 * j + 8]
+        signal[i, j] = np.maximum(np.einsum("abc,abcd->d", patch, kernels[0]) + biases[0], 0)
+    wide = np.pad(signal, ((1, 1), (1, 1), (0, 0)))
+    signal = np.zeros((height, width, kernels[1].shape[-1]))
+    for i, j in np.ndindex(height, width):
+        patch = wide[i : i + 3, j : j + 3]
+        signal[i, j] = np.maximum(np.einsum("abc,abcd->d", patch, kernels[1]) + biases[1], 0)
+    (last,) = network.cells.layers
+    scores, votes = [], []
+    for i, j in np.ndindex(height, width):
+        output = np.asarray(last.weight) @ signal[i, j] + np.asarray(last.bias)
+        middle = np.asarray([8 * j + 4, 8 * i + 4]) / (4 * np.asarray([width, height])) - 1
+        scores.append(output[:2])
+        away = output[2:].reshape(2, 2) * 16 / (4 * np.asarray([width, height]))
+        votes.append(middle + away)
+    weights = np.exp(scores) / np.exp(scores).sum(0)
+    points = np.einsum("cp,cpd->pd", weights, votes)
+    spreads = np.sqrt(np.einsum("cp,cpd->pd", weights, (np.asarray(votes) - points) ** 2) + 1e-4)
+    evidence = np.log(np.exp(scores).mean(0)) / 4
+    found = np.concatenate([points.ravel(), spreads.ravel(), evidence])
+    (dense,) = network.dense.layers
+    units = np.maximum(np.asarray(dense.weight) @ found + np.asarray(dense.bias), 0)
+    return np.concatenate([points[0], spreads[0], evidence, units])
+
+
+def test_a_keypoint_network_is_a_weighted_vote_of_cells(key):
+    # Rejects swapped axes, cells that are off their place, and votes in other units.
+    network = KeypointNetwork(3, num_features=11, channels=(5, 6), num_points=2, key=key)
+    image = np.random.default_rng(0).normal(size=(16, 24, 3))
+    found = eqx.filter_jit(network)(jnp.asarray(image))
+    np.testing.assert_allclose(found, keypoints_by_numpy(network, image), rtol=1e-10)
+
+
+def test_a_point_moves_with_what_is_seen_and_needs_no_multiple_of_four(key):
+    network = KeypointNetwork(1, num_features=8, channels=(3, 3), num_points=1, key=key)
+    # A network that looks for the brightest cell.
+    bright = [jnp.zeros_like(kernel) for kernel in network.kernels]
+    bright[0] = bright[0].at[2:6, 2:6].set(1.0)
+    bright[1] = bright[1].at[1, 1].set(1.0)
+    weight = jnp.zeros_like(network.cells.layers[0].weight).at[0].set(1.0)
+    network = eqx.tree_at(
+        lambda n: (*n.kernels, n.cells.layers[0].weight), network, (*bright, weight)
+    )
+    image = jnp.zeros((18, 22, 1)).at[8:12, 4:8].set(1.0)
+    moved = jnp.zeros((18, 22, 1)).at[16:18, 20:22].set(1.0)
+    points = jnp.stack([eqx.filter_jit(network)(picture)[:2] for picture in (image, moved)])
+    expected = np.asarray([[6 / 11 - 1, 10 / 9 - 1], [22 / 11 - 1, 18 / 9 - 1]])
+    np.testing.assert_allclose(points, expected, atol=0.02)

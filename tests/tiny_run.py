@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
-from filtrax.experiments import building, run
+from filtrax.experiments import building, ensembles, run
 from filtrax.experiments.evaluation import select
 from filtrax.experiments.settings import Experiment, StageSettings
 from filtrax.tasks.disc import DiscTask
@@ -72,7 +72,7 @@ def finished() -> tuple[Path, dict, Recorder]:
     """The folder of a finished run, its result, and what its watch was told."""
     folder = Path(tempfile.mkdtemp(prefix="filtrax-")) / "tiny"
     watch = Recorder()
-    with mock.patch.object(run, "build_ensemble", build_once), kept_programs(folder.parent):
+    with mock.patch.object(ensembles, "build_ensemble", build_once), kept_programs(folder.parent):
         return folder, run.train(EXPERIMENT, folder, watch), watch
 
 

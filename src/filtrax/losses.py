@@ -82,10 +82,12 @@ def mixed(
     labelled: Labelled = None,
     *,
     density: Loss = nll,
+    share: float | Array = 0.5,
 ) -> Scalar:
-    """½ (squared error + negative log density): the paper's L_mix.
+    """s · squared error + (1 - s) · negative log density: with s = ½ the paper's L_mix.
 
     `functools.partial(mixed, density=mixture_nll)` is the one for mixtures.
     """
     error = squared_error(belief, state, space, labelled)
-    return 0.5 * (error + density(belief, state, space, labelled))
+    share = jnp.asarray(share, error.dtype)
+    return share * error + (1 - share) * density(belief, state, space, labelled)

@@ -1,15 +1,24 @@
 """Networks without any knowledge of filtering."""
 
+import functools
 import itertools
+import math
 from collections.abc import Sequence
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float
 
 from filtrax.arrays import Key
+
+CELL = 4
+"""Height and width, in pixels, of the cells in which points are looked for."""
+
+SMALLEST_SPREAD = 0.01
+"""Of a point; the root of smaller variances would have an ever larger gradient."""
 
 
 class Perceptron(eqx.Module):
@@ -89,7 +98,104 @@ class ConvolutionalNetwork(eqx.Module):
         return jax.nn.relu(self.dense(image.ravel()))
 
 
+class KeypointNetwork(eqx.Module):
+    """Points that are found in an image, how certain they are, and what follows from both.
+
+    Convolutions give each cell of 4 × 4 pixels, for each of several points, a score and a vote for
+    where the point is. A softmax of the scores over all cells weights the votes: their mean is
+    the point, their standard deviation its spread, and the logarithm of the mean exponential of
+    the scores its evidence. So a point is as exact as the votes, wherever it is. Without votes
+    this is the spatial softmax of Levine et al. (2016) and Finn et al. (2016).
+
+    The output holds the coordinates of the first point, from -1 to 1 across the image; its
+    spread along both axes; the evidence of every point; and units of a dense layer with ReLU
+    that sees coordinates, spread and evidence of all points.
+
+    **Arguments:**
+
+    - `depth`: channels of the images, which may have any size.
+    - `num_features`: the size of the output.
+    - `channels`: of the convolutions.
+    - `num_points`: how many points are looked for.
+    """
+
+    kernels: tuple[Float[Array, "k k inputs outputs"], ...]
+    biases: tuple[Float[Array, " outputs"], ...]
+    cells: Perceptron
+    dense: Perceptron
+    num_points: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        depth: int,
+        *,
+        num_features: int,
+        channels: Sequence[int] = (16, 16, 16),
+        num_points: int = 4,
+        key: Key,
+    ):
+        cells_key, dense_key, *keys = jr.split(key, 2 + len(channels))
+        start = jax.nn.initializers.glorot_normal()
+        sizes = [2 * CELL, *[3] * (len(channels) - 1)]
+        depths = itertools.pairwise((depth, *channels))
+        self.kernels = tuple(
+            start(k, (size, size, *both)) for k, size, both in zip(keys, sizes, depths, strict=True)
+        )
+        self.biases = tuple(jnp.full(outputs, 1e-3) for outputs in channels)
+        self.cells = Perceptron((channels[-1], 3 * num_points), key=cells_key)
+        rest = num_features - 4 - num_points
+        self.dense = Perceptron((5 * num_points, rest), key=dense_key)
+        self.num_points = num_points
+
+    def __call__(self, image: Float[Array, "h w c"]) -> Float[Array, " outputs"]:
+        scores, votes = self._scores_and_votes(image)
+        weights = jax.nn.softmax(scores, 0)[:, :, None]
+        points = (weights * votes).sum(0)
+        variances = (weights * (votes - points[None]) ** 2).sum(0)
+        spreads = jnp.sqrt(variances + SMALLEST_SPREAD**2)
+        evidence = 0.25 * (jax.nn.logsumexp(scores, 0) - math.log(scores.shape[0]))
+        found = jnp.concatenate([points.ravel(), spreads.ravel(), evidence])
+        units = jax.nn.relu(self.dense(found))
+        return jnp.concatenate([points[0], spreads[0], evidence, units])
+
+    def _scores_and_votes(
+        self, image: Float[Array, "h w c"]
+    ) -> tuple[Float[Array, "cells points"], Float[Array, "cells points 2"]]:
+        """Of each cell for each point; votes are coordinates."""
+        height, width, _ = image.shape
+        # Half a cell on each side, so that the windows of the first kernel are about their cells.
+        edges = [(CELL // 2, CELL // 2 + -size % CELL) for size in (height, width)]
+        signal = _convolve(jnp.pad(image, (*edges, (0, 0))), self.kernels[0], CELL)
+        signal = jax.nn.relu(signal + self.biases[0][None, None, :])
+        for kernel, bias in zip(self.kernels[1:], self.biases[1:], strict=True):
+            padded = jnp.pad(signal, ((1, 1), (1, 1), (0, 0)))
+            signal = jax.nn.relu(_convolve(padded, kernel, 1) + bias[None, None, :])
+        output = jax.vmap(self.cells)(signal.reshape(-1, signal.shape[-1]))
+        offsets = output[:, self.num_points :].reshape(-1, self.num_points, 2)
+        # A vote of one means a disc's width away, two cells, and not the width of the image.
+        reach = np.asarray([2 * 2 * CELL / width, 2 * 2 * CELL / height], image.dtype)
+        middles = jnp.asarray(_cell_middles(height, width), image.dtype)
+        return output[:, : self.num_points], middles[:, None, :] + reach[None, None, :] * offsets
+
+
+def _cell_middles(height: int, width: int) -> np.ndarray:
+    """Where the middles of all cells are, as (x, y) from -1 to 1 across the image."""
+    y, x = ((2 * CELL * np.arange(-(-n // CELL)) + CELL) / n - 1 for n in (height, width))
+    return np.stack([np.tile(x, y.size), np.repeat(y, x.size)], -1)
+
+
 def _convolve(image: Array, kernel: Array, stride: int) -> Array:
+    """An unpadded convolution."""
+    plain = functools.partial(_plain_convolution, stride=stride)
+    if stride == 1 or any(size % stride for size in image.shape[:2]):
+        return plain(image, kernel)
+    # A GPU has few fast programs for strides and hardly any for three channels. A CPU is faster
+    # without the reordering of the image. The choice is made when a program is lowered.
+    folded = functools.partial(_folded_convolution, stride=stride)
+    return jax.lax.platform_dependent(image, kernel, cuda=folded, rocm=folded, default=plain)
+
+
+def _plain_convolution(image: Array, kernel: Array, stride: int) -> Array:
     return jax.lax.conv_general_dilated(
         image[None],
         kernel,
@@ -97,6 +203,23 @@ def _convolve(image: Array, kernel: Array, stride: int) -> Array:
         "VALID",
         dimension_numbers=("NHWC", "HWIO", "NHWC"),
     )[0]
+
+
+def _folded_convolution(image: Array, kernel: Array, stride: int) -> Array:
+    """The same without a stride: each block of pixels becomes one pixel with more channels.
+
+    Zeros at the end of the kernel make its size a multiple of the stride, too.
+    """
+    missing = [(0, -size % stride) for size in kernel.shape[:2]]
+    kernel = jnp.pad(kernel, (*missing, (0, 0), (0, 0)))
+    return _plain_convolution(_fold(image, stride), _fold(kernel, stride), 1)
+
+
+def _fold(blocks: Array, size: int) -> Array:
+    """(height, width, channels, ...) to (height / size, width / size, size² channels, ...)."""
+    height, width, depth, *rest = blocks.shape
+    split = blocks.reshape(height // size, size, width // size, size, depth, *rest)
+    return split.swapaxes(1, 2).reshape(height // size, width // size, size**2 * depth, *rest)
 
 
 def _max_pool(image: Array) -> Array:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import tiny_run
 from filtrax.cli import app
-from filtrax.experiments import config, run
+from filtrax.experiments import config, ensembles
 
 pytestmark = pytest.mark.xdist_group("tiny_run")
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.xdist_group("tiny_run")
 def here(tmp_path, monkeypatch):
     for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE", "FILTRAX_DEBUG"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(run, "build_ensemble", tiny_run.build_once)
+    monkeypatch.setattr(ensembles, "build_ensemble", tiny_run.build_once)
     monkeypatch.chdir(tmp_path)
     config.write("tiny.toml", tiny_run.EXPERIMENT)
 

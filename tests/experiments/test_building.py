@@ -4,6 +4,7 @@ import dataclasses
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -13,11 +14,10 @@ from filtrax.experiments.filters import Ekf, Lstm, Mcukf, Particle, Ukf
 from filtrax.experiments.settings import StageSettings
 from filtrax.losses import mixture_nll
 from filtrax.tasks.disc import DiscModel
-from filtrax.training.evaluation import ObjectiveScore, tracking
+from filtrax.training.evaluation import ObjectiveScore
 from filtrax.training.objectives import (
     LikelihoodContrast,
     Until,
-    filtering,
     l2,
     process_nll,
     sensor_nll,
@@ -37,8 +37,9 @@ FILTERS = [
 
 
 def shapes(experiment):
-    data = tiny_run.TASK.data("train")
-    return eqx.filter_eval_shape(building.build_ensemble, experiment, data)
+    example = jax.tree.map(lambda leaf: leaf[0], tiny_run.TASK.data("train"))
+    seeds = jnp.asarray([seed for seed, _ in experiment.members])
+    return eqx.filter_eval_shape(building._build, experiment, example, seeds)
 
 
 @pytest.mark.parametrize("filt", FILTERS, ids=lambda f: f.kind)
@@ -93,7 +94,8 @@ def test_objectives_and_their_weights():
     assert objective.weights == (5.0, Until(0.3, 2.0))
     learned = stage_of(model=LEARNED, weight_decay=0.1, filter=Particle()).objective
     main, sensor, contrast, decay = learned.terms
-    assert (main, sensor, decay) == (filtering(mixture_nll), sensor_nll, l2)
+    assert main.loss.keywords == {"density": mixture_nll, "share": 0.0}
+    assert (sensor, decay) == (sensor_nll, l2)
     assert isinstance(contrast, LikelihoodContrast)
     assert (contrast.near_std, contrast.far_mean, contrast.far_std) == tiny_run.TASK.contrast
     assert learned.weights[3] == 0.1
@@ -103,7 +105,8 @@ def test_objectives_and_their_weights():
 
 
 def test_scores_choose_by_what_the_stage_is_for():
-    assert stage_of(filter=Particle()).score is tracking(mixture_nll)
+    score = stage_of(filter=Particle(), loss="mixed").score
+    assert score.loss.keywords == {"density": mixture_nll, "share": 0.5}
     score = stage_of(objective="process").score
     assert isinstance(score, ObjectiveScore)
     assert score.objective is process_nll

@@ -2,14 +2,23 @@
 
 import dataclasses
 import math
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from filtrax.experiments import config
-from filtrax.experiments.config import ConfigurationError, as_dict, override, parse, read, write
+from filtrax.experiments.config import (
+    ConfigurationError,
+    as_dict,
+    build,
+    override,
+    parse,
+    read,
+    write,
+)
+from filtrax.experiments.parsing import PYTHON_ONLY
 
 
 @dataclasses.dataclass(frozen=True)
@@ -292,3 +301,29 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(type(path), "read_bytes", forbidden)
     with pytest.raises(ConfigurationError, match=r"config\.toml could not be read: Permission"):
         read(Experiment, path)
+
+
+@dataclasses.dataclass(frozen=True)
+class Free:
+    names: dict[str, str | tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    anything: dict[str, Any] = dataclasses.field(default_factory=dict)
+    code: Any = dataclasses.field(default=None, metadata=PYTHON_ONLY)
+
+
+def test_a_table_may_have_free_keys():
+    mapping = {"names": {"a": "b", "c": ["d", "e"]}, "anything": {"x": [1, {"y": 2}]}}
+    found = parse(Free, mapping)
+    assert found.names == {"a": "b", "c": ("d", "e")}
+    assert found.anything == mapping["anything"]
+    assert "`names.a` must be a text in quotes or a list, got 1" in refusal(
+        {"names": {"a": 1}}, Free
+    )
+    assert "`anything` must be a table, got 3" in refusal({"anything": 3}, Free)
+    assert "no setting `code`" in refusal({"code": "x"}, Free)
+
+
+def test_what_is_built_from_a_mapping_leaves_it_as_it_was():
+    mapping = {"name": "x", "filter": {"kind": "kalman", "scale": 2.0}}
+    found = build(Experiment, mapping, ["filter.belief=gaussian", "filter.kind=particle"])
+    assert found.filter == Particle(100, "gaussian")
+    assert mapping == {"name": "x", "filter": {"kind": "kalman", "scale": 2.0}}

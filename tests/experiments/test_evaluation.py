@@ -1,17 +1,22 @@
 """What is reported of a run, against an independent computation, and that a report reads it."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
 import filtrax
 import tiny_run
-from filtrax import report
-from filtrax.experiments import run
+from filtrax import losses, report
+from filtrax.experiments import ensembles, evaluation, run
 from filtrax.experiments.evaluation import LEVELS, Evaluation
 from filtrax.experiments.filters import Particle
+from filtrax.tasks import Details
+from filtrax.tasks.disc import DiscModel
 from filtrax.tasks.disc.images import count_visible
 
 pytestmark = pytest.mark.xdist_group("tiny_run")
@@ -19,7 +24,7 @@ pytestmark = pytest.mark.xdist_group("tiny_run")
 
 @pytest.fixture(autouse=True)
 def built_once(monkeypatch):
-    monkeypatch.setattr(run, "build_ensemble", tiny_run.build_once)
+    monkeypatch.setattr(ensembles, "build_ensemble", tiny_run.build_once)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +37,7 @@ def arrays():
 def beliefs():
     """The first member's beliefs on the test split from the first two starts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "build_ensemble", tiny_run.build_once)
+        patch.setattr(ensembles, "build_ensemble", tiny_run.build_once)
         filt, model = run.open_run(tiny_run.finished()[0]).trained()
     member = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, model)
     data, starts = tiny_run.TASK.data("test"), tiny_run.TASK.perturbations()
@@ -64,6 +69,93 @@ def test_metrics_are_means_over_all_starts_sequences_and_steps(beliefs):
     stds = np.sqrt(np.diagonal(covariances, axis1=-2, axis2=-1))
     inside = np.abs(errors) <= 1.6448536269514722 * stds
     np.testing.assert_allclose(metrics["coverage_90"], inside.mean())
+    inside = np.abs(errors) <= 0.6744897501960817 * stds
+    np.testing.assert_allclose(metrics["coverage_50"], inside.mean())
+    assert metrics["moment_nll"] == metrics["nll"]
+
+
+def test_the_moment_nll_of_particles_is_that_of_one_gaussian_with_the_kernel(monkeypatch):
+    # Rejects the covariance of the particles alone, and the mixture's density a second time.
+    rng = np.random.default_rng(0)
+    cloud = rng.normal(size=(2, 6, 4))
+    weights = rng.dirichlet(np.ones(6), size=2)
+    kernel = np.tile(2.0 * np.eye(4), (2, 1, 1))
+    beliefs = filtrax.Particles(
+        jnp.asarray(cloud), jnp.log(weights), jnp.zeros(2, int), jnp.asarray(kernel)
+    )
+    monkeypatch.setattr(evaluation, "filter_trajectory", lambda *_, key: (beliefs, None))
+    data = tiny_run.TASK.data("test")
+    one = jax.tree.map(lambda leaf: leaf[0], data)
+    one = dataclasses.replace(one, readings=one.readings[:2], states=jnp.asarray(cloud[:, 0]))
+    model = tiny_run.TASK.build(
+        DiscModel(process="analytical", process_noise="true", sensor="reference"),
+        key=jax.random.key(0),
+    )
+    score = eqx.filter_jit(evaluation.each_step(losses.mixture_nll))
+    steps = score(filtrax.ParticleFilter(), model, one, jax.random.key(0))
+    for t in range(2):
+        mean = weights[t] @ cloud[t]
+        covariance = np.cov(cloud[t].T, aweights=weights[t], bias=True) + 4 * np.eye(4)
+        expected = -multivariate_normal.logpdf(cloud[t, 0] - mean, cov=covariance)
+        np.testing.assert_allclose(steps["moment_nll"][t], expected)
+        parts = [multivariate_normal.logpdf(cloud[t, 0] - x, cov=4 * np.eye(4)) for x in cloud[t]]
+        np.testing.assert_allclose(steps["nll"][t], -np.log(weights[t] @ np.exp(parts)))
+
+
+def sensed_frames(stds, seen):
+    """What sensors say of one sequence, with a diagonal R."""
+    stds = np.asarray(stds, float)
+    covariance = np.square(stds)[None, :, :, None] * np.eye(2)
+    error = np.arange(1.0, len(stds) + 1)[None]
+    return {"covariance": covariance, "error": error, "seen": np.asarray([seen])}
+
+
+def test_sensor_noise_is_told_apart_for_visible_and_hidden_frames():
+    stds = [[1, 3], [2, 4], [9, 11], [5, 6], [7, 9]]
+    visible = jnp.asarray([[149, 145, 0, 144, 1]])
+    counts = np.asarray([[True, True, True, True, False]])
+    found = evaluation._sensor_metrics(
+        Details(visible=visible), sensed_frames(stds, [True] * 5), counts
+    )
+    expected = {"sensor_error": 2.5, "sensor_std_visible": 2.5, "sensor_std_hidden": 10.0}
+    correlations = [np.corrcoef(visible[0], column)[0, 1] for column in np.transpose(stds)]
+    expected["noise_correlation"] = float(np.mean(correlations))
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-6)
+
+
+def test_what_was_not_observed_does_not_count_and_constant_noise_has_no_correlation():
+    visible = jnp.asarray([[149, 0, 30]])
+    frames = sensed_frames([[0.3, 0.3]] * 3, [True, False, True])
+    found = evaluation._sensor_metrics(Details(visible=visible), frames, np.ones((1, 3), bool))
+    assert found.keys() == {"sensor_error", "sensor_std_visible", "noise_correlation"}
+    assert np.isnan(found["noise_correlation"])
+    np.testing.assert_allclose(found["sensor_error"], 2.0)
+    hidden = sensed_frames([[0.3, 0.3]] * 3, [False] * 3)
+    found = evaluation._sensor_metrics(Details(), hidden, np.ones((1, 3), bool))
+    assert found == {}
+
+
+def test_figures_show_the_process_noise_of_the_first_initial_state():
+    # Rejects another member, another start, and variances in place of standard deviations.
+    rng = np.random.default_rng(0)
+    made = Evaluation.__new__(Evaluation)
+    factors = np.sqrt(rng.uniform(1, 2, (2, 2, 3, 4, 4)))
+    made.steps = {"process_covariance": factors[..., None] ** 2 * np.eye(4)}
+    made.data = tiny_run.TASK.data("test")
+    made.details = tiny_run.TASK.details(made.data)
+    found = made.shown(1)
+    assert set(found) == {
+        "process_std",
+        "true_process_std",
+        "occlusion",
+        "process_std_map",
+        "counts",
+        "edges",
+    }
+    np.testing.assert_allclose(found["process_std"], factors[1, 0, 0], atol=1e-4)
+    np.testing.assert_allclose(np.asarray(found["true_process_std"])[:, :2], 3.0)
 
 
 def test_arrays_are_those_of_the_first_perturbed_start(beliefs, arrays):
@@ -133,14 +225,14 @@ def test_particles_are_read_as_a_mixture_and_drawn():
     experiment = tiny_run.changed(filter=filt)
     both = tiny_run.build_once(experiment, None)
     # What it computes at first takes long to compile, and is not needed here.
-    evaluation = Evaluation.__new__(Evaluation)
-    evaluation.experiment = experiment
-    evaluation.filt, evaluation.model = filt.for_test(both[0]), both[1]
-    evaluation.data, evaluation.perturbations = (
+    made = Evaluation.__new__(Evaluation)
+    made.experiment = experiment
+    made.filt, made.model = filt.for_test(both[0]), both[1]
+    made.data, made.perturbations = (
         experiment.task.data("validation"),
         experiment.task.perturbations(),
     )
-    arrays = evaluation._shown_beliefs(member=1, perturbation=1)
+    arrays = made._shown_beliefs(member=1, perturbation=1)
     assert arrays["particles"].shape == (2, 4, 5, 4)
     weights = np.exp(arrays["log_weights"])[..., None]
     np.testing.assert_allclose(weights.sum(2), 1)

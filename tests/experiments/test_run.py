@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 
 import tiny_run
-from filtrax.experiments import config, run
+from filtrax.experiments import config, ensembles, run
 from filtrax.experiments.records import RecordError, RunFolder
 from filtrax.experiments.settings import Experiment, StartSettings
-from filtrax.training import ensembles
+from filtrax.training import ensembles as training
 
 pytestmark = pytest.mark.xdist_group("tiny_run")
 
 
 @pytest.fixture(autouse=True)
 def built_once(monkeypatch):
-    monkeypatch.setattr(run, "build_ensemble", tiny_run.build_once)
+    monkeypatch.setattr(ensembles, "build_ensemble", tiny_run.build_once)
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +229,7 @@ def searched(tmp_path_factory):
     stage = dataclasses.replace(tiny_run.STAGE, learning_rates=(3e-3, 30.0))
     experiment = tiny_run.changed(num_seeds=1, stages=(stage,))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "build_ensemble", tiny_run.build_once)
+        patch.setattr(ensembles, "build_ensemble", tiny_run.build_once)
         watch = tiny_run.Recorder()
         return path, run.train(experiment, path, watch), watch
 
@@ -252,7 +252,7 @@ def test_a_run_begins_with_the_trained_parts_of_another_one_member_for_all(searc
     start = StartSettings(str(searched[0]), ("model.sensor", "model.process"))
     experiment = tiny_run.changed(start=start)
     begun = run.Run(experiment, RunFolder(tmp_path / "run"), run.Silent())
-    _, model = begun._begin(tiny_run.TASK.data("train"))
+    _, model = begun.training.begin([tiny_run.TASK.data("train")], run.trained_parts)
     _, trained = run.open_run(searched[0]).trained()
     _, fresh = tiny_run.build_once(experiment, None)
     for part in ("sensor", "process"):
@@ -332,13 +332,13 @@ def test_a_rollback_is_told_with_its_seed(searched):
 def test_numbers_of_the_experiment_do_not_compile_again(folder, tmp_path):
     # Rejects start values, rates and weights that are compiled in: each costs half a minute.
     del folder
-    before = ensembles._train._cached._cache_size()
+    before = training._train._cached._cache_size()
     stage = dataclasses.replace(
         tiny_run.STAGE, learning_rates=(1e-3,), sensor_weight=0.5, clip_norm=2.0, num_epochs=1
     )
     model = dataclasses.replace(tiny_run.EXPERIMENT.model, process_std=5.0, sensor_std=20.0)
     run.train(tiny_run.changed(model=model, stages=(stage,), seed=2), tmp_path / "run")
-    assert ensembles._train._cached._cache_size() == before
+    assert training._train._cached._cache_size() == before
 
 
 def test_evaluate_needs_a_run_that_has_finished(tmp_path):

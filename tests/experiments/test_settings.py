@@ -9,7 +9,7 @@ from filtrax.experiments.config import parse
 from filtrax.experiments.filters import Ekf, Lstm, Mcukf, Particle, Ukf
 from filtrax.experiments.parsing import ConfigurationError
 from filtrax.experiments.settings import Experiment, StageSettings
-from filtrax.tasks.disc import DiscTask
+from filtrax.tasks.disc import DiscModel, DiscTask
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,6 @@ from filtrax.tasks.disc import DiscTask
         (lambda: Experiment(seed=-1), "seed must not be negative"),
         (lambda: Experiment(seed=2**31), r"below 2\*\*31"),
         (lambda: Experiment(num_seeds=0), "num_seeds must be at least 1"),
-        (lambda: Experiment(stages=()), "at least one stage"),
         (
             lambda: Experiment(stages=(StageSettings(length=51),)),
             "length of stage 'end to end' must be at most the 50 steps .* got 51",
@@ -84,9 +83,38 @@ def test_a_batch_has_as_many_sequences_as_frames_allow():
     ],
 )
 def test_the_loss_is_the_one_of_the_filters_belief(filt, density):
-    # Rejects new functions for the same loss: their programs would be compiled again.
+    # Rejects losses that differ in more than a number: their programs would be compiled again.
     experiment = Experiment(filter=filt)
-    assert experiment.loss("nll") is density
-    assert experiment.loss("mse") is filtrax.losses.squared_error
-    assert experiment.loss("mixed") is dataclasses.replace(experiment, seed=1).loss("mixed")
-    assert experiment.loss("mixed").keywords == {"density": density}
+    for name, share in (("nll", 0.0), ("mixed", 0.5), ("mse", 1.0)):
+        loss = experiment.loss(name)
+        assert loss.func is filtrax.losses.mixed
+        assert loss.keywords == {"density": density, "share": share}
+
+
+def test_experiments_that_differ_in_numbers_alone_are_one_program():
+    # Rejects numbers that count as structure, and structure that counts as a number.
+    first = Experiment(filter=Ukf(), stages=(StageSettings(),))
+    stage = StageSettings(loss="mse", perturbed=False, learning_rates=(1e-4,), clip_norm=9.0)
+    second = Experiment(
+        name="other",
+        seed=4,
+        task=DiscTask(noise="heteroscedastic", position_std=0.1, seed=3),
+        model=DiscModel(process_std=2.0, sensor_std=5.0),
+        filter=Ukf(kappa=-3.0, alpha=0.5, beta=2.0),
+        stages=(stage,),
+    )
+    assert first.program == second.program
+    for other in (
+        dataclasses.replace(first, task=DiscTask(num_distractors=5)),
+        dataclasses.replace(first, model=DiscModel(sensor_floor=0.5)),
+        dataclasses.replace(first, filter=Ukf(redraw=False)),
+        dataclasses.replace(first, filter=Ekf()),
+        dataclasses.replace(first, num_seeds=2),
+        dataclasses.replace(first, stages=(StageSettings(length=5),)),
+        dataclasses.replace(first, stages=(StageSettings(weight_decay=1e-3),)),
+        dataclasses.replace(first, stages=(StageSettings(learning_rates=(1e-3, 1e-4)),)),
+    ):
+        assert other.program != first.program
+    kernels = Particle(kernel_std=5.0, soft_resampling=0.25, resample_every=10)
+    assert kernels.program == Particle(resample_every=2).program
+    assert kernels.program != Particle().program

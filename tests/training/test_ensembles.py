@@ -408,3 +408,49 @@ def test_every_sequence_is_drawn_equally_often():
 def test_stages_that_cannot_be_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         small.training(small.stage(**changes))
+
+
+def test_members_on_two_data_sets_train_as_two_ensembles_do():
+    # Rejects members that see the other data set, in training, validation or cached features.
+    other = dataclasses.replace(
+        small.TRAIN, readings=small.TRAIN.readings + 0.3, states=small.TRAIN.states - 0.2
+    )
+    sets = [small.TRAIN, other]
+    validations = [
+        small.VALIDATION,
+        dataclasses.replace(small.VALIDATION, states=-small.VALIDATION.states),
+    ]
+    for stage in (small.stage(), small.stage(train=("model.process",))):
+        filt, model = small.ensemble((0, 1))
+        twice = jax.tree.map(_twice, (filt, model))
+        together = Training(stage, *twice, sets, validations, small.PERTURBATIONS, [0, 1, 0, 1])
+        ensemble, _ = together.begin()
+        ensemble, _ = together.epoch(ensemble)
+        for i, (data, validation) in enumerate(zip(sets, validations, strict=True)):
+            alone = Training(stage, filt, model, data, validation, small.PERTURBATIONS, [0, 1])
+            expected, _ = alone.epoch(alone.begin()[0])
+            found = jax.tree.map(lambda leaf, i=i: leaf[2 * i : 2 * i + 2], ensemble.best_loss)
+            np.testing.assert_allclose(found, expected.best_loss, rtol=1e-9)
+            mine = jax.tree.leaves(together.best(ensemble))
+            theirs = jax.tree.leaves(alone.best(expected))
+            for a, b in zip(mine, theirs, strict=True):
+                if eqx.is_inexact_array(a):
+                    np.testing.assert_allclose(a[2 * i : 2 * i + 2], b, rtol=1e-7, atol=1e-9)
+
+
+def _twice(leaf):
+    return jnp.concatenate([leaf, leaf]) if eqx.is_array(leaf) else leaf
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_data_sets_must_fit_the_members(count):
+    sets = [small.TRAIN] * count
+    with pytest.raises(ValueError, match="data sets"):
+        Training(
+            small.stage(),
+            *small.ensemble((0, 1)),
+            sets,
+            [small.VALIDATION] * 2,
+            small.PERTURBATIONS,
+            [0, 1],
+        )

@@ -126,8 +126,8 @@ def test_filtering_averages_the_loss_over_labelled_steps():
 
 def test_filtering_is_the_same_objective_for_the_same_loss():
     # Rejects a new function each time, whose compiled programs are never found again.
-    assert filtering(filtrax.losses.nll) is filtering(filtrax.losses.nll)
-    assert filtering(filtrax.losses.nll) is not filtering(filtrax.losses.squared_error)
+    assert filtering(filtrax.losses.nll) == filtering(filtrax.losses.nll)
+    assert filtering(filtrax.losses.nll) != filtering(filtrax.losses.squared_error)
 
 
 def test_measurement_nll_is_the_mean_log_evidence_of_the_observed_steps_without_any_states():

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from filtrax.cli import data, demo, evaluate, report, train
+from filtrax.cli import data, demo, evaluate, report, reproduce, train
 from filtrax.cli.errors import Program
 
 __all__ = ["app", "main"]
@@ -25,6 +25,7 @@ app.command("demo")(demo.demo)
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("report")(report.report)
+app.command("reproduce")(reproduce.reproduce)
 app.add_typer(data.app, name="data")
 
 

@@ -1,11 +1,13 @@
 """From the settings of an experiment to the objects that train."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 
 from filtrax.experiments.settings import Experiment, StageSettings
 from filtrax.training.evaluation import ObjectiveScore, Score, tracking
@@ -26,8 +28,34 @@ from filtrax.trajectory import Trajectory
 def build_ensemble(experiment: Experiment, data: Trajectory) -> tuple[Any, Any]:
     """Fresh filters and models of all members; those of one seed are alike."""
     seeds = jnp.asarray([seed for seed, _ in experiment.members])
-    # In one compiled program, because networks are made of many small draws.
-    return eqx.filter_jit(_build)(experiment, _first(data), seeds)
+    # On the host, where small draws are compiled in less time than on a GPU; and not as one
+    # program, because each of its layers is one already, and is then found again for the next
+    # experiment, whatever its numbers are.
+    with jax.default_device(_host()):
+        example = jax.tree.map(np.asarray, _first(data))
+        built = _build(experiment, example, seeds)
+    # Through NumPy, because arrays that are put on a device explicitly are bound to it, and what
+    # is computed from them would be compiled again.
+    move = lambda leaf: jnp.asarray(np.asarray(leaf))  # noqa: E731
+    return jax.tree.map(lambda leaf: move(leaf) if eqx.is_array(leaf) else leaf, built)
+
+
+def _host() -> Any:
+    try:
+        return jax.devices("cpu")[0]
+    except RuntimeError:  # the user has switched that platform off
+        return jax.devices()[0]
+
+
+def join(parts: Sequence[Any]) -> Any:
+    """One ensemble of several whose members differ in numbers alone."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def joined(*leaves: Any) -> Any:
+        return jnp.concatenate(leaves) if eqx.is_array(leaves[0]) else leaves[0]
+
+    return jax.tree.map(joined, *parts)
 
 
 def blank_ensemble(experiment: Experiment, data: Trajectory) -> tuple[Any, Any]:
@@ -55,6 +83,13 @@ def _first(data: Trajectory) -> Trajectory:
     return jax.tree.map(lambda leaf: leaf[0], data)
 
 
+def build_stages(experiments: Sequence[Experiment], index: int) -> Stage:
+    """One stage of experiments that agree in their program, with the numbers of each member."""
+    stages = [build_stage(experiment, experiment.stages[index]) for experiment in experiments]
+    counts = [len(experiment.members) for experiment in experiments]
+    return join([stage.for_members(n) for stage, n in zip(stages, counts, strict=True)])
+
+
 def build_stage(experiment: Experiment, settings: StageSettings) -> Stage:
     """A stage of training, with the learning rate of each member."""
     rates = settings.learning_rates
@@ -66,7 +101,7 @@ def build_stage(experiment: Experiment, settings: StageSettings) -> Stage:
         num_epochs=settings.num_epochs,
         length=settings.length,
         batch_size=settings.batch_size,
-        perturbed=settings.perturbed,
+        perturbed=float(settings.perturbed),
         learning_rate=jnp.asarray(chosen),
         warmup_steps=float(settings.warmup_steps),
         decay=float(settings.decay == "cosine"),

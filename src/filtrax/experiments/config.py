@@ -17,7 +17,17 @@ import tomli_w
 from filtrax.experiments.parsing import ConfigurationError, parse
 from filtrax.experiments.records import write_text
 
-__all__ = ["ConfigurationError", "as_dict", "as_toml", "override", "parse", "read", "write"]
+__all__ = [
+    "ConfigurationError",
+    "as_dict",
+    "as_toml",
+    "build",
+    "load",
+    "override",
+    "parse",
+    "read",
+    "write",
+]
 
 Config = TypeVar("Config")
 
@@ -34,12 +44,16 @@ def read(
     - `overrides`: assignments like "filter.kappa=1.5" that are made after the file was read. The
         choice of a `kind` comes before all others, and starts from the defaults of that kind.
     """
-    mapping = {} if path is None else _load(Path(path))
+    return build(cls, {} if path is None else load(Path(path)), overrides)
+
+
+def build(cls: type[Config], mapping: Mapping[str, Any], overrides: Iterable[str] = ()) -> Config:
+    """The configuration in a mapping, with the overrides of `read`."""
     overrides = sorted(overrides, key=lambda assignment: not _chooses_kind(assignment))
     if overrides:
-        mapping = _resolved(cls, mapping)
+        mapping = copy.deepcopy(dict(_resolved(cls, mapping)))
     for assignment in overrides:
-        mapping = override(mapping, assignment)
+        _assign(mapping, assignment)
     return parse(cls, mapping)
 
 
@@ -69,27 +83,13 @@ def override(mapping: Mapping[str, Any], assignment: str) -> dict[str, Any]:
 
     The value is read as TOML; what is not TOML is a text, so that words need no quotes.
     """
-    key, sign, text = assignment.partition("=")
-    parts = [part.strip() for part in key.split(".")]
-    if not sign or not all(parts):
-        raise ConfigurationError(
-            f"A setting is changed with key=value, as in filter.kappa=1.5, got {assignment!r}."
-        )
     changed = copy.deepcopy(dict(mapping))
-    place: Any = changed
-    for depth, part in enumerate(parts[:-1]):
-        place = _enter(place, part, parts[:depth])
-    value = _parse_value(text.strip())
-    if parts[-1] == "kind" and isinstance(place, dict) and place.get("kind", value) != value:
-        place.clear()  # Settings of another kind mean nothing to this one.
-    if isinstance(place, dict):
-        place[parts[-1]] = value
-    else:
-        place[_index(place, parts[-1], parts[:-1])] = value
+    _assign(changed, assignment)
     return changed
 
 
-def _load(path: Path) -> dict[str, Any]:
+def load(path: Path) -> dict[str, Any]:
+    """The content of a TOML file."""
     if path.is_dir():
         inside = path / "config.toml"
         advice = f" Did you mean {inside}?" if inside.is_file() else ""
@@ -103,6 +103,25 @@ def _load(path: Path) -> dict[str, Any]:
         raise ConfigurationError(f"{path} could not be read: {error.strerror}.") from error
     except ValueError as error:
         raise ConfigurationError(f"{path} is not a valid TOML file: {error}.") from error
+
+
+def _assign(place: Any, assignment: str) -> None:
+    """Changes one setting of a mapping in place."""
+    key, sign, text = assignment.partition("=")
+    parts = [part.strip() for part in key.split(".")]
+    if not sign or not all(parts):
+        raise ConfigurationError(
+            f"A setting is changed with key=value, as in filter.kappa=1.5, got {assignment!r}."
+        )
+    for depth, part in enumerate(parts[:-1]):
+        place = _enter(place, part, parts[:depth])
+    value = _parse_value(text.strip())
+    if parts[-1] == "kind" and isinstance(place, dict) and place.get("kind", value) != value:
+        place.clear()  # Settings of another kind mean nothing to this one.
+    if isinstance(place, dict):
+        place[parts[-1]] = value
+    else:
+        place[_index(place, parts[-1], parts[:-1])] = value
 
 
 def _resolved(cls: type, mapping: Mapping[str, Any]) -> Mapping[str, Any]:

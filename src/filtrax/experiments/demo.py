@@ -4,8 +4,9 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from filtrax.experiments.ensembles import Watch
 from filtrax.experiments.records import RunFolder
-from filtrax.experiments.run import Watch, train
+from filtrax.experiments.run import train
 from filtrax.experiments.settings import Experiment, StageSettings, StartSettings
 from filtrax.tasks.disc import DiscModel, DiscTask
 

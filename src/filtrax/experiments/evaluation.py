@@ -12,10 +12,11 @@ import numpy as np
 
 from filtrax.beliefs import Gaussian, Particles
 from filtrax.experiments.settings import Experiment
+from filtrax.experiments.shown import over_a_sequence, over_the_plane
 from filtrax.filters import filter_trajectory
 from filtrax.filters.run import sense_all
 from filtrax.linalg import cholesky, precise, solve_lower
-from filtrax.losses import Loss
+from filtrax.losses import Loss, nll
 from filtrax.metrics import bhattacharyya_distance, noise_correlation
 from filtrax.spaces import Space
 from filtrax.tasks import Details
@@ -25,6 +26,9 @@ from filtrax.trajectory import Trajectory, known_states
 SHOWN_SEQUENCES = 6
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Nominal coverages at which the empirical one is computed."""
+
+FULLY_VISIBLE = 145
+"""So many visible pixels count as all: of the disc task's target, which has 149."""
 
 TEST_SEED = 1
 """Of the random numbers of filters in tests, the same for all members."""
@@ -47,7 +51,8 @@ class Evaluation:
         self.details = task.details(self.data)
         self.perturbations = task.perturbations()
         score = each_step(experiment.filter.density)
-        self.keys = jnp.stack([jr.key(TEST_SEED)] * experiment.num_seeds)
+        count = jax.tree.leaves(eqx.filter(model, eqx.is_array))[0].shape[0]
+        self.keys = jnp.stack([jr.key(TEST_SEED)] * count)
         scores = evaluate(score, self.filt, model, self.data, self.perturbations, self.keys)
         self.steps: dict[str, np.ndarray] = jax.tree.map(np.asarray, scores)
         measured = in_chunks(_measure, self.data, model, self.keys)
@@ -61,16 +66,29 @@ class Evaluation:
         labels = np.broadcast_to(self._labels(), steps["difference"].shape)
         counts = np.asarray(labels.any(-1))
         distance = np.sqrt((np.where(labels, steps["difference"], 0.0) ** 2).sum(-1))
-        inside = self._inside(steps, 0.9)
         found = {
             "distance": distance[counts].mean(),
             "nll": steps["nll"][counts].mean(),
-            "sensor_error": sensed["error"][counts[0]].mean(),
+            "moment_nll": steps["moment_nll"][counts].mean(),
             "nees": steps["nees"][counts].mean(),
-            "coverage_90": inside[labels].mean(),
+            "coverage_50": self._inside(steps, 0.5)[labels].mean(),
+            "coverage_90": self._inside(steps, 0.9)[labels].mean(),
         }
-        found |= _noise_metrics(self.details, steps, sensed)
+        found |= _sensor_metrics(self.details, sensed, counts[0])
+        found |= _process_metrics(self.details, steps)
         return {name: float(value) for name, value in found.items()}
+
+    def shown(self, member: int) -> dict[str, Any]:
+        """What figures show of the process noise of one member, from the first initial state.
+
+        Plain lists; see `docs/reference/run_folder.md`.
+        """
+        predicted = _stds(self.steps["process_covariance"][member, 0])
+        true, visible = self.details.process_covariance, self.details.visible
+        true = None if true is None else _stds(np.asarray(true))
+        visible = None if visible is None else np.asarray(visible)
+        positions = np.asarray(self.data.states)[..., :2]
+        return over_a_sequence(predicted, true) | over_the_plane(positions, predicted, visible)
 
     def arrays(self, member: int) -> dict[str, np.ndarray]:
         """What a report draws of one member; see `docs/reference/run_folder.md`."""
@@ -138,7 +156,7 @@ class Evaluation:
 
 @functools.cache
 def each_step(density: Loss) -> Score:
-    """Errors, stated standard deviations, NLL, NEES and predicted Q of every step."""
+    """Errors, stated standard deviations, NLLs, NEES and predicted Q of every step."""
 
     def score(filt, model, trajectory, key):
         beliefs, _ = filter_trajectory(filt, model, trajectory, key=key)
@@ -156,6 +174,7 @@ def each_step(density: Loss) -> Score:
                 "difference": difference,
                 "std": jnp.sqrt(jnp.diagonal(moments.covariance)),
                 "nll": density(belief, state, space, labels),
+                "moment_nll": nll(moments, state, space, labels),
                 "nees": white @ white,
             }
 
@@ -182,6 +201,7 @@ def _measure(data: Trajectory, model: Any, keys: Any) -> dict[str, jax.Array]:
                 "value": measured.value,
                 "covariance": measured.covariance,
                 "error": jnp.sqrt((error**2).sum(-1)),
+                "seen": jax.vmap(lambda measurement: measurement.seen().any())(measured),
             }
 
         return eqx.filter_vmap(member, in_axes=members)(model, keys)
@@ -210,19 +230,37 @@ def _moments(belief: Any, space: Space) -> Gaussian:
     return belief.smoothed_moments(space) if smoothed else belief.moments(space)
 
 
-def _noise_metrics(
-    details: Details, steps: dict[str, np.ndarray], sensed: dict[str, np.ndarray]
+def _sensor_metrics(
+    details: Details, sensed: dict[str, np.ndarray], counts: np.ndarray
 ) -> dict[str, Any]:
-    """How the predicted noise compares with what is known of the true one."""
+    """How good measurements are, and how their predicted noise goes with what can be seen.
+
+    What no frame says anything of is left out. Noise that is constant has no correlation: NaN.
+    """
     found = {}
-    if details.visible is not None:
-        predicted = jnp.asarray(sensed["covariance"])
-        found["noise_correlation"] = noise_correlation(predicted, details.visible)
-    if details.process_covariance is not None:
-        predicted = jnp.asarray(steps["process_covariance"])
-        true = jnp.broadcast_to(details.process_covariance, predicted.shape)
-        found["process_noise_distance"] = bhattacharyya_distance(predicted, true)
+    seen = sensed["seen"]
+    if (counts & seen).any():
+        found["sensor_error"] = sensed["error"][counts & seen].mean()
+    if details.visible is None:
+        return found
+    visible, stds = np.asarray(details.visible), _stds(sensed["covariance"])
+    frames = {"visible": visible >= FULLY_VISIBLE, "hidden": visible == 0}
+    for name, chosen in frames.items():
+        if (chosen & seen).any():
+            found[f"sensor_std_{name}"] = stds[chosen & seen].mean()
+    varies = np.ptp(stds, axis=(0, 1)).all()
+    correlation = noise_correlation(jnp.asarray(sensed["covariance"]), details.visible)
+    found["noise_correlation"] = correlation if varies else np.nan
     return found
+
+
+def _process_metrics(details: Details, steps: dict[str, np.ndarray]) -> dict[str, Any]:
+    """How the predicted process noise compares with the true one, where it is known."""
+    if details.process_covariance is None:
+        return {}
+    predicted = jnp.asarray(steps["process_covariance"])
+    true = jnp.broadcast_to(details.process_covariance, predicted.shape)
+    return {"process_noise_distance": bhattacharyya_distance(predicted, true)}
 
 
 def select(ensemble: Any, chosen: Any) -> Any:

@@ -18,6 +18,7 @@ from filtrax.filters import (
     Scaling,
     UnscentedKalmanFilter,
 )
+from filtrax.likelihoods import LearnedLikelihood
 from filtrax.losses import Loss, mixture_nll, nll, smoothed_nll
 from filtrax.model import StateSpaceModel
 from filtrax.noise import FixedNoise, constant_noise
@@ -38,6 +39,19 @@ class AbstractFilterSettings(abc.ABC):
     def for_test(self, filt: Any) -> Any:
         """The trained filter as it is tested."""
         return filt
+
+    def unused(self, model: StateSpaceModel) -> tuple[str, ...]:
+        """The parts of the model, as in "sensor.noise", that the filter makes no use of."""
+        del model
+        return ()
+
+    @property
+    def program(self) -> "AbstractFilterSettings":
+        """These settings without the numbers that a compiled program takes as arguments.
+
+        Filters that agree in it differ in their numbers alone, and can train as one ensemble.
+        """
+        return self
 
     @property
     def density(self) -> Loss:
@@ -74,6 +88,10 @@ class Ukf(AbstractFilterSettings):
     learned: bool = False
     redraw: bool = True
     drop_negative_centre: bool = False
+
+    @property
+    def program(self) -> "Ukf":
+        return dataclasses.replace(self, alpha=1.0, kappa=0.0, beta=0.0)
 
     def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
         del example, key
@@ -144,14 +162,20 @@ class Particle(AbstractFilterSettings):
             )
 
     @property
+    def program(self) -> "Particle":
+        every = min(self.resample_every, 2)
+        return dataclasses.replace(self, kernel_std=1.0, soft_resampling=0.0, resample_every=every)
+
+    @property
     def density(self) -> Loss:
         return mixture_nll if self.belief == "mixture" else smoothed_nll
 
     def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
         del example, key
-        resampler = Soft(self.soft_resampling)
+        # Numbers as arrays, because another value is then no other program to compile.
+        resampler = Soft(jnp.asarray(self.soft_resampling))
         if self.resample_every > 1:
-            resampler = EverySteps(self.resample_every, resampler)
+            resampler = EverySteps(jnp.asarray(self.resample_every), resampler)
         kernel = constant_noise(jnp.full(model.state_space.size, self.kernel_std))
         if not self.learned_kernel:
             kernel = FixedNoise(kernel)
@@ -159,6 +183,11 @@ class Particle(AbstractFilterSettings):
 
     def for_test(self, filt: Any) -> Any:
         return dataclasses.replace(filt, num_particles=self.num_test_particles)
+
+    def unused(self, model: StateSpaceModel) -> tuple[str, ...]:
+        # A learned likelihood reads the features themselves.
+        learned = isinstance(model.likelihood, LearnedLikelihood)
+        return ("sensor.head", "sensor.noise") if learned else ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,6 +218,10 @@ class Lstm(AbstractFilterSettings):
             std=self.std,
             key=key,
         )
+
+    def unused(self, model: StateSpaceModel) -> tuple[str, ...]:
+        del model
+        return ("sensor.head", "sensor.noise", "process", "process_noise")
 
 
 FilterSettings = Ekf | Ukf | Mcukf | Particle | Lstm

@@ -1,12 +1,16 @@
 """From the tables and values of a configuration file to frozen dataclasses.
 
 A dataclass says by its annotations what may stand in the file. Fields may be `bool`, `int`,
-`float`, `str`, a `Literal`, a dataclass (a table), a tuple of any of these (a list), or one of
-several dataclasses, which the key `kind` chooses by their class variable of that name. What the
-file does not say stays as it is by default. TOML has no word for `None`; here it is "none".
+`float`, `str`, a `Literal`, a dataclass (a table), a tuple of any of these (a list), a `dict` with
+names for keys (a table whose keys are free), or one of several dataclasses, which the key `kind`
+chooses by their class variable of that name. What the file does not say stays as it is by default.
+TOML has no word for `None`; here it is "none".
+
+A field with the metadata `PYTHON_ONLY` cannot stand in a file.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType, UnionType
@@ -15,6 +19,9 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from filtrax.checks import check_known
 
 Config = TypeVar("Config")
+
+PYTHON_ONLY = {"python_only": True}
+"""Metadata of a field that no file can hold, because its values are no text."""
 
 _MISSING: Any = dataclasses.MISSING
 _SCALARS = {
@@ -35,8 +42,17 @@ def parse(cls: type[Config], mapping: Mapping[str, Any], where: str = "") -> Con
     return _section(cls, mapping, where, _MISSING)
 
 
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
 def _fields(cls: Any) -> list[dataclasses.Field]:
-    return [field for field in dataclasses.fields(cls) if field.init]
+    return [
+        field
+        for field in dataclasses.fields(cls)
+        if field.init and not field.metadata.get("python_only")
+    ]
 
 
 def _is_section(hint: Any) -> bool:
@@ -52,7 +68,7 @@ def _section(cls: type, value: Any, where: str, default: Any) -> Any:
     if not isinstance(value, Mapping):
         raise _refusal(where, cls, value)
     _refuse_unknown(cls, value, where)
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     arguments = {}
     for field in _fields(cls):
         key = _join(where, field.name)
@@ -97,7 +113,7 @@ def _refuse_unknown(cls: type, table: Mapping[str, Any], where: str) -> None:
 
 def _places(cls: type, where: str) -> Iterator[str]:
     """The dotted names of all settings in the tables under a table."""
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     for field in _fields(cls):
         for section, suffix in _sections(hints[field.name]):
             below = _join(where, field.name) + suffix
@@ -125,6 +141,8 @@ def _value(hint: Any, value: Any, key: str, default: Any) -> Any:
         return _check_choice(key, value, get_args(hint))
     if origin is tuple:
         return _entries(hint, value, key)
+    if origin is dict:
+        return _named(hint, value, key)
     if _is_section(hint):
         return _section(hint, value, key, default)
     return _scalar(hint, value, key)
@@ -164,6 +182,15 @@ def _entries(hint: Any, value: Any, key: str) -> tuple[Any, ...]:
     return tuple(_value(entry, given, _join(key, i), _MISSING) for i, (entry, given) in pairs)
 
 
+def _named(hint: Any, value: Any, key: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise _refusal(key, hint, value)
+    _, entry = get_args(hint)
+    if entry is Any:
+        return dict(value)
+    return {name: _value(entry, given, _join(key, name), _MISSING) for name, given in value.items()}
+
+
 def _scalar(cls: type, value: Any, key: str) -> Any:
     if cls not in _SCALARS:
         raise TypeError(f"`{key}` has the annotation {cls}, which no configuration can hold.")
@@ -201,6 +228,8 @@ def _expected(hint: Any) -> str:
         return f"one of {list(get_args(hint))}"
     if get_origin(hint) is tuple:
         return "a list"
+    if get_origin(hint) is dict:
+        return "a table"
     if _is_section(hint):
         return "a table with a `kind`" if hasattr(hint, "kind") else "a table"
     return _SCALARS[hint]

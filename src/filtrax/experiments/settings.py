@@ -1,11 +1,12 @@
 """What an experiment consists of: the dataclasses that a configuration file fills."""
 
 import dataclasses
-import functools
 from typing import Literal
 
+import jax
+
 from filtrax.experiments.filters import Ekf, FilterSettings
-from filtrax.losses import Loss, mixed, squared_error
+from filtrax.losses import Loss, mixed
 from filtrax.tasks.disc import DiscModel, DiscTask
 
 
@@ -67,6 +68,19 @@ class StageSettings:
         """The number of sub-sequences in a batch."""
         return self.frames_per_batch // self.length
 
+    @property
+    def program(self) -> "StageSettings":
+        """The stage without its numbers; stages that agree in it can train as one ensemble."""
+        return StageSettings(
+            objective=self.objective,
+            train=self.train,
+            num_epochs=self.num_epochs,
+            length=self.length,
+            frames_per_batch=self.batch_size * self.length,
+            learning_rates=(1.0,) * len(self.learning_rates),
+            weight_decay=float(self.weight_decay > 0),
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class StartSettings:
@@ -99,8 +113,6 @@ class Experiment:
                 "seed must not be negative, num_seeds must be at least 1, and all seeds must be "
                 f"below 2**31: got {self.seed} and {self.num_seeds}."
             )
-        if not self.stages:
-            raise ValueError("stages must name at least one stage of training, got none.")
         counts = {len(stage.learning_rates) for stage in self.stages} - {1}
         if len(counts) > 1:
             raise ValueError(
@@ -122,18 +134,32 @@ class Experiment:
                 )
 
     @property
+    def program(self) -> "Experiment":
+        """The experiment without the numbers that compiled programs take as arguments.
+
+        Experiments that agree in it differ in numbers and data alone: they can train as one
+        ensemble.
+        """
+        return dataclasses.replace(
+            self,
+            name="",
+            seed=0,
+            task=self.task.shape,
+            model=self.model.program,
+            filter=self.filter.program,
+            start=StartSettings(),
+            stages=tuple(stage.program for stage in self.stages),
+        )
+
+    @property
     def members(self) -> list[tuple[int, int]]:
         """Seed, and number of the learning rate, of each member of the ensemble."""
-        rates = max(len(stage.learning_rates) for stage in self.stages)
+        rates = max((len(stage.learning_rates) for stage in self.stages), default=1)
         seeds = range(self.seed, self.seed + self.num_seeds)
         return [(seed, rate) for rate in range(rates) for seed in seeds]
 
     def loss(self, name: str) -> Loss:
         """The loss of that name, for the belief of this experiment's filter."""
-        density = self.filter.density
-        return {"nll": density, "mse": squared_error, "mixed": _mixed(density)}[name]
-
-
-@functools.cache  # the same object each time, whose compiled programs are found again
-def _mixed(density: Loss) -> Loss:
-    return functools.partial(mixed, density=density)
+        # The share is a number to the compiled program, which is then the same for all losses.
+        share = {"nll": 0.0, "mixed": 0.5, "mse": 1.0}[name]
+        return jax.tree_util.Partial(mixed, density=self.filter.density, share=share)

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from filtrax.arrays import Key
 from filtrax.beliefs import Particles, uniform_log_weights
@@ -18,7 +19,7 @@ class Soft(AbstractResampler):
     the scheme itself, with α = 1 plain importance weights on evenly drawn particles.
     """
 
-    alpha: float = 0.05
+    alpha: float | Array = 0.05
     scheme: AbstractAncestorResampler = Systematic()
 
     def __check_init__(self):

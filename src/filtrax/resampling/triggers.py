@@ -11,11 +11,11 @@ from filtrax.resampling.base import AbstractResampler, older
 class EverySteps(AbstractResampler):
     """Resamples on every k-th step: on steps k, 2k, 3k and so on."""
 
-    steps: int
+    steps: int | Array
     resampler: AbstractResampler
 
     def __check_init__(self):
-        if self.steps < 1:
+        if isinstance(self.steps, int) and self.steps < 1:
             raise ValueError(f"`steps` must be at least 1, got {self.steps}.")
 
     def __call__(self, particles: Particles, *, key: Key) -> Particles:

@@ -68,6 +68,14 @@ class AbstractTask(abc.ABC):
     def build(self, settings: Any, *, key: Key) -> StateSpaceModel:
         """A model with fresh networks, as the task's settings say."""
 
+    @property
+    def shape(self) -> "AbstractTask":
+        """The task without what changes the numbers of its data, but not their shapes.
+
+        Experiments whose tasks agree in it can train as one ensemble.
+        """
+        return self
+
     @abc.abstractmethod
     def perturbations(self) -> Float[np.ndarray, "p x"]:
         """What is added to the initial state in validation and test, one run for each."""

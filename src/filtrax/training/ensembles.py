@@ -2,7 +2,8 @@
 
 The members of an ensemble differ in their seed, and perhaps in their hyper-parameters. They train
 at once in one compiled program and see the same batches, so that readings are made once and the
-first convolution is one for all; weights, perturbations and keys are their own.
+first convolution is one for all; weights, perturbations and keys are their own. Members may also
+be spread over several data sets of the same shape.
 """
 
 import dataclasses
@@ -20,14 +21,19 @@ from filtrax.arrays import Key
 from filtrax.filters import AbstractFilter
 from filtrax.model import StateSpaceModel
 from filtrax.sensors import GivenFeatures, NetworkSensor
+from filtrax.training.data_sets import (
+    as_data_sets,
+    check_data_sets,
+    first_set,
+    members_of_set,
+    on_each,
+)
 from filtrax.training.evaluation import (
     encode,
     evaluate,
     has_frozen_encoder,
-    members,
     with_encoder,
 )
-from filtrax.training.fit import as_data_set
 from filtrax.training.parts import trainable, warn_of_hidden_parameters
 from filtrax.training.stages import Stage
 from filtrax.training.step import Learner, Recipe, choose, update
@@ -88,6 +94,9 @@ class Training:
     that loses half of what it had learned, is set back to its best state and goes on with half
     the learning rate and new random numbers. An encoder that is not trained runs once, before
     the first epoch.
+
+    `data` and `validation` may be lists of data sets of the same shapes. The first members then
+    train on the first one, the next ones on the second, and so on, equally many on each.
     """
 
     def __init__(
@@ -95,26 +104,27 @@ class Training:
         stage: Stage,
         filt: AbstractFilter,
         model: StateSpaceModel,
-        data: Trajectory,
-        validation: Trajectory,
+        data: Trajectory | Sequence[Trajectory],
+        validation: Trajectory | Sequence[Trajectory],
         perturbations: Any,
         seeds: Sequence[int],
     ):
-        data, validation = as_data_set(data, model), as_data_set(validation, model)
-        stage.check(data)
+        data_sets, self.validation = as_data_sets(data, model), as_data_sets(validation, model)
+        check_data_sets(data_sets, self.validation, len(seeds))
+        stage.check(data_sets[0])
         warn_of_hidden_parameters(filt, model)
         model = eqx.nn.inference_mode(model, value=False)
         trained = trainable(filt, model, stage.train)
         self.stage = _strong(stage.for_members(len(seeds)))
-        self.data, self.validation = data, validation
+        self.data = jax.tree.map(lambda *leaves: jnp.stack(leaves), *data_sets)
         self.perturbations = jnp.asarray(perturbations)
         self.keys = jax.vmap(jr.key)(jnp.asarray(seeds))
-        self.readings = self.validation_readings = None
-        self.encoder = None
-        if validation.observed is None and has_frozen_encoder(model, data, trained[1]):
+        self.readings = self.validation_readings = self.encoder = None
+        frozen = has_frozen_encoder(model, data_sets[0], trained[1])
+        if frozen and self.validation[0].observed is None:
             assert isinstance(model.sensor, NetworkSensor)
-            self.readings = encode(model, data, self.keys)
-            self.validation_readings = encode(model, validation, self.keys)
+            self.readings = self._on_sets(encode, data_sets, model, self.keys)
+            self.validation_readings = self._on_sets(encode, self.validation, model, self.keys)
             self.encoder = model.sensor.encoder
             model = with_encoder(model, GivenFeatures())
             trained = trainable(filt, model, stage.train)
@@ -123,7 +133,7 @@ class Training:
     @property
     def steps_per_epoch(self) -> int:
         """The number of batches of an epoch."""
-        return self.stage.steps_per_epoch(self.data)
+        return self.stage.steps_per_epoch(first_set(self.data))
 
     @property
     def steps_per_call(self) -> int:
@@ -203,16 +213,24 @@ class Training:
 
     def _validate(self, learner: Learner) -> dict[str, Array]:
         filt, model = eqx.combine(learner.parameters, self.rest)
-        scores = evaluate(
-            self.stage.score,
-            filt,
-            model,
-            self.validation,
-            self.perturbations,
-            self.keys,
-            readings=self.validation_readings,
-        )
+
+        def score(model, data, score, filt, keys, readings):
+            return evaluate(score, filt, model, data, self.perturbations, keys, readings=readings)
+
+        rest = (self.stage.score, filt, self.keys, self.validation_readings)
+        scores = self._on_sets(score, self.validation, model, *rest)
         return {name: values.mean((1, 2)) for name, values in scores.items()}
+
+    def _on_sets(
+        self, function: Callable, data_sets: Sequence[Trajectory], model: Any, *arguments: Any
+    ) -> Any:
+        """`function(model, data, *arguments)` of the members of each data set, put together."""
+        # A loop, because convolutions with another kernel for each data set are slow on a CPU.
+        outputs = []
+        for i, data in enumerate(data_sets):
+            own = [members_of_set(tree, len(data_sets), i) for tree in (model, *arguments)]
+            outputs.append(function(own[0], data, *own[1:]))
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *outputs)
 
     def _record(self, ensemble, loss, norm, validation) -> EpochRecord:
         epoch = int(ensemble.epoch)
@@ -243,9 +261,9 @@ def _strong(tree: Any) -> Any:
 def _train(stage, rest, data, readings, learner, finite, state, first, count, num_epochs, keys):
     """Some steps of an epoch, from the one numbered `first` on."""
     rates, rollbacks, epoch = state
-    total, num_steps = jax.tree.leaves(data.readings)[0].shape[:2]
+    num_sets, total, num_steps = jax.tree.leaves(data.readings)[0].shape[:3]
     per_trajectory = num_steps // stage.length
-    steps = stage.steps_per_epoch(data)
+    steps = stage.steps_per_epoch(first_set(data))
     order_key = jr.fold_in(jr.key(ORDER_SEED), epoch)
     order = jr.permutation(order_key, total * per_trajectory) // per_trajectory
 
@@ -256,18 +274,17 @@ def _train(stage, rest, data, readings, learner, finite, state, first, count, nu
         chosen = jax.lax.dynamic_slice_in_dim(order, index * stage.batch_size, stage.batch_size)
         cut_key = jr.fold_in(order_key, index)
 
-        def member(stage, rest, learner, readings, rate, rollbacks, finite, key):
+        def member(data, stage, rest, learner, readings, rate, rollbacks, finite, key):
             key = jr.fold_in(jr.fold_in(key, rollbacks), number)
             batch = _cut(data, readings, chosen, stage.length, key=cut_key)
-            augment = _perturb if stage.perturbed else None
-            recipe = Recipe(stage.objective, stage.optimizer, augment, stage.clip_norm)
+            perturbation = _Perturbation(stage.perturbed)
+            recipe = Recipe(stage.objective, stage.optimizer, perturbation, stage.clip_norm)
             rate = -rate * stage.rate(number, progress)  # down the gradient
             new, outcome = update(recipe, rest, learner, batch, progress, rate=rate, key=key)
             return choose(finite, new, learner), finite & outcome.finite, outcome
 
-        learner, finite, outcome = eqx.filter_vmap(member, in_axes=members)(
-            stage, rest, learner, readings, rates, rollbacks, finite, keys
-        )
+        everyone = (stage, rest, learner, readings, rates, rollbacks, finite, keys)
+        learner, finite, outcome = on_each(member, data, everyone, num_sets)
         return (learner, finite), (outcome.loss, outcome.gradient_norm)
 
     carry = (learner, finite)
@@ -279,8 +296,15 @@ def _train(stage, rest, data, readings, learner, finite, state, first, count, nu
     return *carry, outcomes
 
 
-def _perturb(trajectory: Trajectory, key: Key) -> Trajectory:
-    return perturb(trajectory, key=key)
+class _Perturbation(eqx.Module):
+    """Moves the initial state towards a draw from the prior, by a part of the way."""
+
+    part: Array
+
+    def __call__(self, trajectory: Trajectory, key: Key) -> Trajectory:
+        drawn = perturb(trajectory, key=key).initial
+        initial = trajectory.initial + self.part * (drawn - trajectory.initial)
+        return dataclasses.replace(trajectory, initial=initial)
 
 
 def _cut(

@@ -4,7 +4,6 @@ An *ensemble* is a filter and a model whose arrays all have a leading axis of me
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -27,18 +26,20 @@ from filtrax.trajectory import Trajectory
 Score = Callable[[AbstractFilter, StateSpaceModel, Trajectory, Key], PyTree]
 """What is wanted of one trajectory: `score(filt, model, trajectory, key)`, any tree of arrays."""
 
-SEQUENCES_AT_ONCE = 32
+SEQUENCES_AT_ONCE = 64
 """Bounds the memory that evaluation takes: that many sequences of images are held at a time."""
 
 members = eqx.if_array(0)
 """In `eqx.filter_vmap`: every array has a leading axis of members."""
 
 
-@functools.cache  # the same loss gives the same score, whose compiled programs are found again
-def tracking(loss: Loss) -> Score:
-    """The mean loss of a trajectory, and the mean distance of its estimates from the truth."""
+class Tracking(eqx.Module):
+    """Loss and distance of a trajectory, as `tracking` makes it."""
 
-    def score(filt, model, trajectory, key):
+    loss: Loss
+
+    def __call__(self, filt, model, trajectory, key) -> dict[str, Scalar]:
+        """The score of one trajectory."""
         beliefs, _ = filter_trajectory(filt, model, trajectory, key=key)
         space = model.bind(trajectory.context).state_space
         states, labels = trajectory.known_states()
@@ -49,11 +50,14 @@ def tracking(loss: Loss) -> Score:
             return jnp.sqrt((jnp.where(labels, difference, 0.0) ** 2).sum())
 
         return {
-            "loss": mean_loss(loss, beliefs, trajectory, space),
+            "loss": mean_loss(self.loss, beliefs, trajectory, space),
             "distance": average(jax.vmap(distance)(beliefs, states, labels), labels.any(-1)),
         }
 
-    return score
+
+def tracking(loss: Loss) -> Tracking:
+    """The mean loss of a trajectory, and the mean distance of its estimates from the truth."""
+    return Tracking(loss)
 
 
 class ObjectiveScore(eqx.Module):

@@ -5,7 +5,6 @@ runs from 0 to 1 over a training stage. Pretraining a sensor or a process is an 
 does not run the filter.
 """
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,17 +27,22 @@ Objective = Callable[[AbstractFilter, StateSpaceModel, Trajectory, Scalar, Key],
 Schedule = float | Array | Callable[[Scalar], Scalar]
 
 
-@functools.cache  # the same loss gives the same objective, whose compiled programs are found again
-def filtering(loss: Loss) -> Objective:
-    """Runs the filter and averages a loss over the labelled steps."""
+class Filtering(eqx.Module):
+    """Runs the filter and averages a loss over the labelled steps, as `filtering` makes it."""
 
-    def objective(filt, model, trajectory, progress, key):
+    loss: Loss
+
+    def __call__(self, filt, model, trajectory, progress, key) -> Scalar:
+        """The objective of one trajectory."""
         del progress
         beliefs, _ = filter_trajectory(filt, model, trajectory, key=key)
         space = model.bind(trajectory.context).state_space
-        return mean_loss(loss, beliefs, trajectory, space)
+        return mean_loss(self.loss, beliefs, trajectory, space)
 
-    return objective
+
+def filtering(loss: Loss) -> Objective:
+    """The objective that runs the filter and averages a loss over the labelled steps."""
+    return Filtering(loss)
 
 
 def mean_loss(loss: Loss, beliefs: Any, trajectory: Trajectory, space: Space) -> Scalar:

@@ -11,6 +11,9 @@ import numpy as np
 from jaxtyping import PyTree
 
 from filtrax.checks import check_known
+from filtrax.filters import Scaling
+from filtrax.noise import FixedNoise
+from filtrax.resampling import Soft
 from filtrax.spaces import Space
 
 
@@ -24,12 +27,12 @@ def trainable(filt: Any, model: Any, train: Sequence[str]) -> PyTree[bool]:
         raise ValueError(f"`train` must be a sequence of names, got the string {train!r}.")
     if not train:
         raise ValueError('`train` must name at least one part, like "model"; it is empty.')
-    nothing = jax.tree.map(lambda _: False, (filt, model), is_leaf=_is_space)
+    nothing = jax.tree.map(lambda _: False, (filt, model), is_leaf=_is_given)
     mask = nothing
     for name in train:
         part = _find((filt, model), name)
         # A whole filter often has no parameters; a part that somebody names has.
-        chosen = jax.tree.map(_is_parameter, part, is_leaf=_is_space)
+        chosen = jax.tree.map(_is_parameter, part, is_leaf=_is_given)
         if "." in name and not any(jax.tree.leaves(chosen)):
             raise ValueError(f"{name!r}, which has no parameters to train.")
         where = eqx.tree_at(lambda both, name=name: _find(both, name), nothing, chosen)
@@ -78,13 +81,13 @@ def _children(part: Any) -> dict[str, Any]:
     return {}
 
 
-def _is_space(part: Any) -> bool:
-    return isinstance(part, Space)
+def _is_given(part: Any) -> bool:
+    """Whether the numbers of a part are given and not learned, even where they are arrays."""
+    return isinstance(part, Space | FixedNoise | Scaling | Soft)
 
 
 def _is_parameter(leaf: Any) -> bool:
-    """Whether a leaf is trained; what a space says of its components is given, not learned."""
-    return not _is_space(leaf) and eqx.is_inexact_array(leaf)
+    return not _is_given(leaf) and eqx.is_inexact_array(leaf)
 
 
 def warn_of_hidden_parameters(filt: Any, model: Any) -> None:

@@ -17,6 +17,10 @@ ADAM = optax.scale_by_adam()
 """One object for all, because another one would be another program to compile."""
 
 
+def _as_number(value: bool | float | Array) -> float | Array:
+    return float(value) if isinstance(value, bool) else value
+
+
 class Stage(eqx.Module):
     """What a stage of training minimizes, on what, and how.
 
@@ -31,7 +35,8 @@ class Stage(eqx.Module):
     - `num_epochs`: an epoch draws each trajectory as often as `length` fits into it.
     - `length`: the number of steps of the sub-sequences that are drawn.
     - `batch_size`: the number of sub-sequences in a batch.
-    - `perturbed`: whether their initial states are drawn from the prior.
+    - `perturbed`: how far their initial states move towards a draw from the prior: 1 is the
+      draw itself, 0 leaves them.
     - `learning_rate`: its largest value. It grows linearly over `warmup_steps` and falls with
       the cosine of the progress; `decay` 0 keeps it constant instead.
     - `clip_norm`: gradients longer than this are shortened to it.
@@ -43,8 +48,8 @@ class Stage(eqx.Module):
     num_epochs: int = eqx.field(default=30, static=True)
     length: int = eqx.field(default=10, static=True)
     batch_size: int = eqx.field(default=32, static=True)
-    perturbed: bool = eqx.field(default=True, static=True)
     optimizer: optax.GradientTransformation = ADAM
+    perturbed: bool | float | Array = eqx.field(default=1.0, converter=_as_number)
     learning_rate: float | Array = 1e-3
     warmup_steps: float | Array = 500.0
     decay: float | Array = 1.0

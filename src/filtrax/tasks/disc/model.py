@@ -1,4 +1,4 @@
-"""The networks of the disc task, as in Kloss et al. (2021)."""
+"""The networks of the disc task, those of Kloss et al. (2021) and others to put in their place."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from filtrax.arrays import Context, Key, Observation, Reading, State
 from filtrax.likelihoods import AbstractLikelihood, GaussianLikelihood, LearnedLikelihood
 from filtrax.model import ResidualProcess, StateSpaceModel
-from filtrax.networks import ConvolutionalNetwork, Perceptron
+from filtrax.networks import ConvolutionalNetwork, KeypointNetwork, Perceptron
 from filtrax.noise import (
     AbstractNoise,
     FeatureHead,
@@ -19,9 +19,11 @@ from filtrax.noise import (
     constant_noise,
     heteroscedastic_noise,
 )
-from filtrax.sensors import NetworkSensor
+from filtrax.sensors import NetworkSensor, Sensor
 from filtrax.tasks.disc.images import render
+from filtrax.tasks.disc.keypoints import keypoint_value, proportional_noise
 from filtrax.tasks.disc.physics import process as analytical_process
+from filtrax.tasks.disc.reference import ReferenceSensor, reference_noise
 
 if TYPE_CHECKING:
     from filtrax.tasks.disc.task import DiscTask
@@ -31,6 +33,7 @@ FEATURES = 32
 
 Shape = Literal["diagonal", "full"]
 Dependence = Literal["constant", "heteroscedastic"]
+SensorKind = Literal["paper", "keypoints", "reference"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,10 +42,15 @@ class DiscModel:
 
     Standard deviations are in pixels. The floors are no regularization but a statement of what
     is possible: a raster of whole pixels cannot be read to much less than one.
+
+    The sensor is the paper's network, one that finds key points (`KeypointNetwork`), or no
+    network at all but the reference that knows the pixels (`ReferenceSensor`). The process noise
+    "true" is the one that the data are made with, and is not trained.
     """
 
     process: Literal["learned", "analytical"] = "learned"
-    process_noise: Dependence = "heteroscedastic"
+    process_noise: Dependence | Literal["true"] = "heteroscedastic"
+    sensor: SensorKind = "paper"
     sensor_noise: Dependence = "heteroscedastic"
     covariance: Shape = "diagonal"
     likelihood: Literal["gaussian", "learned"] = "gaussian"
@@ -59,24 +67,27 @@ class DiscModel:
                     f"{part}_std must be positive and at least {part}_floor, which must not be "
                     f"negative: got {std} and {floor}."
                 )
+        if self.sensor == "reference" and self.likelihood == "learned":
+            raise ValueError(
+                'likelihood must be "gaussian" for the sensor "reference", which has no features '
+                'that one could be learned from: got "learned".'
+            )
+
+    @property
+    def program(self) -> "DiscModel":
+        """These settings without numbers that a compiled program takes as arguments.
+
+        Models that agree in it can train as one ensemble.
+        """
+        start = {"process_std": 10.0 + self.process_floor, "sensor_std": 10.0 + self.sensor_floor}
+        return dataclasses.replace(self, **start)
 
 
 class DiscEncoder(eqx.Module):
     """Draws the image of a reading and encodes it."""
 
-    network: ConvolutionalNetwork
+    network: ConvolutionalNetwork | KeypointNetwork
     image_size: int = eqx.field(static=True)
-
-    def __init__(self, image_size: int, *, key: Key):
-        self.image_size = image_size
-        self.network = ConvolutionalNetwork(
-            (image_size, image_size, 3),
-            channels=(4, 8),
-            kernel_size=9,
-            stride=2,
-            sizes=(16, FEATURES),
-            key=key,
-        )
 
     def __call__(
         self, reading: Reading, context: Context, *, key: Key
@@ -117,6 +128,8 @@ def _process(task: "DiscTask", settings: DiscModel, *, key: Key) -> Any:
 
 
 def _process_noise(task: "DiscTask", settings: DiscModel, *, key: Key) -> AbstractNoise:
+    if settings.process_noise == "true":
+        return reference_noise(task)
     start = _start(4, settings.process_std, settings.covariance)
     if settings.process_noise == "constant":
         return constant_noise(start, settings.process_floor**2)
@@ -125,17 +138,42 @@ def _process_noise(task: "DiscTask", settings: DiscModel, *, key: Key) -> Abstra
     return heteroscedastic_noise(head, start, settings.process_floor**2)
 
 
-def _sensor(task: "DiscTask", settings: DiscModel, *, key: Key) -> NetworkSensor:
+def _sensor(task: "DiscTask", settings: DiscModel, *, key: Key) -> Sensor:
+    if settings.sensor == "reference":
+        return ReferenceSensor()
     encoder_key, value_key, noise_key = jr.split(key, 3)
-    start = _start(2, settings.sensor_std, settings.covariance)
-    if settings.sensor_noise == "constant":
-        noise = constant_noise(start, settings.sensor_floor**2)
+    if settings.sensor == "keypoints":
+        network = KeypointNetwork(3, num_features=FEATURES, key=encoder_key)
+        value = keypoint_value(FEATURES, key=value_key)
     else:
-        network = Perceptron((FEATURES, _outputs(start)), final_std=1e-3, key=noise_key)
-        head = FeatureHead(network, task.observation_space)
-        noise = heteroscedastic_noise(head, start, settings.sensor_floor**2)
-    value = FeatureHead(Perceptron((FEATURES, 2), key=value_key), task.observation_space)
-    return NetworkSensor(DiscEncoder(task.image_size, key=encoder_key), value, noise)
+        network = _papers_network(task.image_size, key=encoder_key)
+        value = Perceptron((FEATURES, 2), key=value_key)
+    return NetworkSensor(
+        DiscEncoder(network, task.image_size),
+        FeatureHead(value, task.observation_space),
+        _sensor_noise(task, settings, key=noise_key),
+    )
+
+
+def _papers_network(image_size: int, *, key: Key) -> ConvolutionalNetwork:
+    return ConvolutionalNetwork(
+        (image_size, image_size, 3),
+        channels=(4, 8),
+        kernel_size=9,
+        stride=2,
+        sizes=(16, FEATURES),
+        key=key,
+    )
+
+
+def _sensor_noise(task: "DiscTask", settings: DiscModel, *, key: Key) -> AbstractNoise:
+    start, floor = _start(2, settings.sensor_std, settings.covariance), settings.sensor_floor**2
+    if settings.sensor_noise == "constant":
+        return constant_noise(start, floor)
+    network = Perceptron((FEATURES, _outputs(start)), final_std=1e-3, key=key)
+    if settings.sensor == "keypoints":
+        return proportional_noise(network, jnp.full(2, settings.sensor_std), floor)
+    return heteroscedastic_noise(FeatureHead(network, task.observation_space), start, floor)
 
 
 def _likelihood(settings: DiscModel, *, key: Key) -> AbstractLikelihood:

@@ -129,6 +129,11 @@ class DiscTask(AbstractTask):
         return Space(("x", "y"), scale=CANVAS / 2)
 
     @property
+    def shape(self) -> "DiscTask":
+        noise = {"noise": "constant", "position_std": 0.0, "velocity_std": DEFAULT_VELOCITY_STD}
+        return dataclasses.replace(self, **noise, seed=0)
+
+    @property
     def process_noise(self) -> AbstractNoise:
         """The noise that the discs are moved with."""
         return true_noise(self.noise, self.position_std, self.velocity_std)

@@ -1,0 +1,181 @@
+"""`filtrax reproduce`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from filtrax.cli.errors import interruptible
+from filtrax.cli.progress import duration, watch
+
+if TYPE_CHECKING:
+    from filtrax.reproduction.groups import Group
+    from filtrax.reproduction.tables import Table
+
+
+def reproduce(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Tables, by name or by the path of a TOML file; `all` are all of them.",
+            metavar="[TABLE]...",
+            show_default=False,
+        ),
+    ] = None,
+    list_tables: Annotated[
+        bool, typer.Option("--list", help="Name all tables, with what is done of them, and end.")
+    ] = False,
+    scale: Annotated[
+        str,
+        typer.Option(
+            help="smoke: seconds a cell, to see that it runs. small: minutes a cell on a CPU. "
+            "paper: as in the paper, for a GPU.",
+            metavar="smoke|small|paper",
+        ),
+    ] = "small",
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Cells whose name, or one of whose labels, matches a pattern like 'dEKF' or "
+            "'*_dukf_*'. Repeatable.",
+            metavar="PATTERN",
+            show_default=False,
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Runs of each cell.", min=1, show_default="the table's")
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(help="Epochs of the last stage.", min=1, show_default="the table's"),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            help="Stop after that time, at the end of an epoch; the same command goes on.",
+            min=0,
+            show_default="no limit",
+        ),
+    ] = None,
+    pack: Annotated[
+        Path | None,
+        typer.Option(
+            help="One file with all records and unfinished states: read at the start if it "
+            "exists, written at the end. Takes the work to another machine.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the records.", metavar="DIR", show_default="results/SCALE"),
+    ] = None,
+) -> None:
+    """Run a table or figure of the paper, cell by cell, and show ours beside the paper's.
+
+    What has a record is not run again. An interrupted run goes on where it was, and several
+    processes may share a folder.
+
+    Example: filtrax reproduce disc_benchmark --scale small --only dEKF
+
+    See docs/reproduction.md for what came out at full scale.
+    """
+    from filtrax.experiments.config import ConfigurationError
+    from filtrax.reproduction.records import Results
+    from filtrax.reproduction.tables import SCALES
+
+    if scale not in SCALES:
+        raise ConfigurationError(f"--scale must be one of {', '.join(SCALES)}, got {scale!r}.")
+    results = Results(Path("results", scale) if out is None else out)
+    if list_tables:
+        from rich.console import Console
+
+        from filtrax.reproduction.terminal import print_list
+
+        print_list(Console(), results.path)
+        return
+    tables = _tables(names or [])
+    if pack is not None and pack.exists():
+        from filtrax.reproduction.packing import unpack
+
+        unpack(pack, results)
+    _run(tables, results, scale=scale, only=only, seeds=seeds, epochs=epochs, minutes=minutes)
+    if pack is not None:
+        from filtrax.reproduction import packing
+
+        sources = {table.start.table for table in tables if table.start is not None}
+        packing.pack(results, sorted({table.name for table in tables} | sources), pack)
+        typer.echo(f"Packed into {pack}")
+
+
+def _tables(names: list[str]) -> "list[Table]":
+    from filtrax.experiments.config import ConfigurationError
+    from filtrax.reproduction.tables import read_table, table_names
+
+    if not names:
+        raise ConfigurationError(
+            "Name a table, or `all`; `filtrax reproduce --list` says which there are."
+        )
+    every = [name for given in names for name in (table_names() if given == "all" else [given])]
+    return [read_table(name) for name in dict.fromkeys(every)]
+
+
+def _run(tables: "list[Table]", results: Any, *, scale: str, **wanted: Any) -> None:
+    from rich.console import Console
+
+    from filtrax.reproduction.records import read_records
+    from filtrax.reproduction.running import Plan, reproduce
+    from filtrax.reproduction.terminal import print_table
+
+    minutes = wanted["minutes"]
+    plan = Plan(
+        scale=scale,
+        only=tuple(wanted["only"] or ()),
+        num_seeds=wanted["seeds"],
+        num_epochs=wanted["epochs"],
+        seconds=None if minutes is None else 60 * minutes,
+    )
+    advice = "Everything up to the last checkpoint is kept: the same command goes on."
+    with interruptible(advice), watch() as progress:
+        finished = reproduce(tables, results, plan, _CellWatch(progress))
+    console = Console()
+    for table in tables:
+        print_table(table, read_records(results.path, table), console)
+    typer.echo(f"Records: {results.path}")
+    if not finished:
+        typer.echo("Not all cells are done; the same command goes on.")
+
+
+class _CellWatch:
+    """Tells a watch which cells the numbers belong to, and how long it will take."""
+
+    def __init__(self, progress: Any):
+        import time
+
+        self._progress, self._clock = progress, time.monotonic
+        self._began, self._label = self._clock(), ""
+        self._first: int | None = None
+
+    def group(self, group: "Group", cells_done: int, num_cells: int) -> None:
+        self._first = cells_done if self._first is None else self._first
+        first, *others = group.cells
+        more = f" and {len(others)} more" if others else ""
+        self._label = f"{group.table} {first.name}{more}"
+        parts = [f"{cells_done} of {num_cells} cells done"]
+        new = cells_done - self._first
+        if new > 0:
+            left = (self._clock() - self._began) * (num_cells - cells_done) / new
+            parts += [f"about {duration(left)} left"]
+        self._progress.message(f"{', '.join(parts)}; now {self._label}")
+
+    def start(self, stage: str, num_epochs: int, num_steps_per_epoch: int) -> None:
+        self._progress.start(f"{self._label}, {stage}", num_epochs, num_steps_per_epoch)
+
+    def step(self, done: int) -> None:
+        self._progress.step(done)
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        self._progress.epoch(record)
+
+    def message(self, text: str) -> None:
+        self._progress.message(text)

@@ -1,0 +1,49 @@
+"""Tables of experiments: what varies, what the paper printed, and what it claims.
+
+A table is one TOML file in `tables/`. It is a grid of cells, each of which is an experiment of its
+own. The records of its cells are shown beside the paper's numbers, and its claims are judged by
+rules.
+"""
+
+from filtrax.reproduction.claims import Claim, Rule, Verdict, judge
+from filtrax.reproduction.packing import pack, unpack
+from filtrax.reproduction.page import write_page
+from filtrax.reproduction.plan import Plan
+from filtrax.reproduction.records import Results, read_records
+from filtrax.reproduction.running import reproduce
+from filtrax.reproduction.tables import (
+    SCALES,
+    Adjustment,
+    Axis,
+    Cell,
+    Start,
+    Table,
+    Value,
+    read_table,
+    table_names,
+)
+from filtrax.reproduction.terminal import print_table
+
+__all__ = [
+    "SCALES",
+    "Adjustment",
+    "Axis",
+    "Cell",
+    "Claim",
+    "Plan",
+    "Results",
+    "Rule",
+    "Start",
+    "Table",
+    "Value",
+    "Verdict",
+    "judge",
+    "pack",
+    "print_table",
+    "read_records",
+    "read_table",
+    "reproduce",
+    "table_names",
+    "unpack",
+    "write_page",
+]

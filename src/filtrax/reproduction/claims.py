@@ -1,0 +1,267 @@
+"""Whether records bear out what the paper claims.
+
+A difference counts if it is larger than two standard errors of the difference, which are
+√(a² + b²) for the standard errors a and b of both means. A mean over a single seed has no standard
+error; then the sign of the difference decides, and the verdict says how often that was so.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal
+
+from filtrax.reproduction.axes import cell_name
+from filtrax.reproduction.rules import Claim, Rule, Selection, matches
+from filtrax.reproduction.tables import Table
+from filtrax.reproduction.values import Measured, Record, lost, measured
+
+__all__ = ["Claim", "Finding", "Measured", "Rule", "Verdict", "judge", "lost", "measured"]
+
+Labels = dict[str, str]
+Outcome = Literal["holds", "open", "contradicts", "missing"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One comparison that a rule asks for.
+
+    - `outcome`: "open" if the difference is within two standard errors, "missing" if a cell has
+      no numbers.
+    - `line`: what was compared, in words.
+    - `by_sign`: whether the sign decided, because there is no standard error.
+    """
+
+    outcome: Outcome
+    line: str
+    by_sign: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What comes out for a claim."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def verdict(self) -> str:
+        """In words: "holds", "partly", "does not hold here", or "not run"."""
+        if not self.judged:
+            return "not run"
+        if self.holding == self.judged:
+            return "holds"
+        return "partly" if self.holding else "does not hold here"
+
+    @property
+    def judged(self) -> int:
+        """How many comparisons there are numbers for."""
+        return len(self.findings) - self.missing
+
+    @property
+    def holding(self) -> int:
+        """How many comparisons come out as claimed."""
+        return self._count("holds")
+
+    @property
+    def open(self) -> int:
+        """How many come out neither way."""
+        return self._count("open")
+
+    @property
+    def contradicting(self) -> int:
+        """How many come out the other way."""
+        return self._count("contradicts")
+
+    @property
+    def missing(self) -> int:
+        """How many there are no numbers for."""
+        return self._count("missing")
+
+    @property
+    def by_sign(self) -> int:
+        """How many were decided by the sign, because there is no standard error."""
+        return sum(finding.by_sign for finding in self.findings)
+
+    @property
+    def details(self) -> list[str]:
+        """All comparisons, in words."""
+        return [f"{finding.outcome}: {finding.line}" for finding in self.findings]
+
+    def _count(self, outcome: Outcome) -> int:
+        return sum(finding.outcome == outcome for finding in self.findings)
+
+
+def judge(
+    claim: Claim,
+    table: Table,
+    records: Mapping[str, Record],
+    within: Mapping[str, str] | None = None,
+) -> Verdict:
+    """Evaluates the rules of a claim.
+
+    **Arguments:**
+
+    - `claim`, `table`: the claim, and the table that it belongs to.
+    - `records`: by the names of the cells.
+    - `within`: only cells with these labels count, as in `{"column": "filtrax"}`. If none of them
+      is selected by a rule, then the verdict has no findings at all.
+    """
+    judged = _Judge(table, records, dict(within or {}))
+    return Verdict(tuple(finding for rule in claim.rules for finding in judged.findings(rule)))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Group:
+    """Cells whose metric is added up; one, unless a rule asks for a total."""
+
+    labels: Labels
+    cells: Sequence[Labels]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Judge:
+    """Evaluates rules on the records of a table."""
+
+    table: Table
+    records: Mapping[str, Record]
+    within: Labels
+
+    def findings(self, rule: Rule) -> Iterator[Finding]:
+        groups = self._groups(rule)
+        if rule.lower is not None and rule.higher is not None:
+            return self._order(rule, groups, rule.lower, rule.higher)
+        if rule.same is not None:
+            return self._same(rule, groups, rule.same)
+        if rule.refused is not None:
+            return self._refused(groups, rule.refused)
+        return self._bounds(rule, groups)
+
+    def _groups(self, rule: Rule) -> list[_Group]:
+        """The cells that a rule is about, those together that differ in `total` alone."""
+        found: dict[tuple[str, ...], _Group] = {}
+        for cell in self.table.labels():
+            if not (matches(cell, self.within) and matches(cell, rule.where)):
+                continue
+            kept = {name: label for name, label in cell.items() if name not in rule.total}
+            group = found.setdefault((*kept.values(),), _Group(kept, []))
+            found[(*kept.values(),)] = _Group(kept, [*group.cells, cell])
+        return list(found.values())
+
+    def _order(
+        self, rule: Rule, groups: Sequence[_Group], lower: Selection, higher: Selection
+    ) -> Iterator[Finding]:
+        for group in _combinations(groups, {*lower, *higher}):
+            lows = [entry for entry in group if matches(entry.labels, lower)]
+            highs = [entry for entry in group if matches(entry.labels, higher)]
+            for low, high in itertools.product(lows, highs):
+                yield self._pair(rule, low, high, "is below", _order)
+
+    def _same(
+        self, rule: Rule, groups: Sequence[_Group], selection: Selection
+    ) -> Iterator[Finding]:
+        for group in _combinations(groups, {*selection}):
+            alike = [entry for entry in group if matches(entry.labels, selection)]
+            for one, other in itertools.combinations(alike, 2):
+                yield self._pair(rule, one, other, "is the same as", _likeness(rule.tolerance))
+
+    def _bounds(self, rule: Rule, groups: Sequence[_Group]) -> Iterator[Finding]:
+        for group in groups:
+            ours = self._value(group, rule.metric)
+            name = f"{rule.metric} of {self._words(group)}"
+            for bound, word in ((rule.below, "below"), (rule.above, "above")):
+                if bound is None:
+                    continue
+                if ours is None:
+                    yield Finding("missing", f"{name} is {word} {bound:g}")
+                    continue
+                limit = Measured(bound, 0.0)
+                pair = (ours, limit) if word == "below" else (limit, ours)
+                line = f"{name} ({ours}) is {word} {bound:g}"
+                yield Finding(_order(*pair), line, ours.error is None)
+
+    def _refused(self, groups: Sequence[_Group], selection: Selection) -> Iterator[Finding]:
+        for group in groups:
+            if not matches(group.labels, selection):
+                continue
+            record = self.records.get(cell_name(group.labels.values()))
+            outcome = "contradicts" if record is None or "refused" not in record else "holds"
+            line = f"{self._words(group)} is refused"
+            yield Finding("missing" if record is None else outcome, line)
+
+    def _pair(
+        self, rule: Rule, one: _Group, other: _Group, verb: str, compare: "_Compare"
+    ) -> Finding:
+        values = self._value(one, rule.metric), self._value(other, rule.metric)
+        names = self._words(one), self._words(other)
+        if values[0] is None or values[1] is None:
+            return Finding("missing", f"{rule.metric} of {names[0]} {verb} that of {names[1]}")
+        line = f"{rule.metric} of {names[0]} ({values[0]}) {verb} that of {names[1]} ({values[1]})"
+        by_sign = values[0].error is None or values[1].error is None
+        return Finding(compare(values[0], values[1]), line, by_sign)
+
+    def _value(self, group: _Group, metric: str) -> Measured | None:
+        """The metric of a group, added up; None if any of its cells lacks it."""
+        names = [cell_name(cell.values()) for cell in group.cells]
+        if metric == "lost":
+            counts = lost(self.table, self.records)
+            found = [Measured(float(counts[name])) if name in counts else None for name in names]
+        else:
+            found = [measured(self.records.get(name), metric) for name in names]
+        return _sum(found)
+
+    def _words(self, group: _Group) -> str:
+        named = {name: label for name, label in group.labels.items() if name not in self.within}
+        return ", ".join(f"{name} {label}" for name, label in named.items())
+
+
+def _combinations(groups: Iterable[_Group], named: set[str]) -> list[list[_Group]]:
+    """The groups in parts that agree on all axes besides the named ones."""
+    found: dict[tuple[str, ...], list[_Group]] = {}
+    for group in groups:
+        rest = tuple(label for name, label in group.labels.items() if name not in named)
+        found.setdefault(rest, []).append(group)
+    return list(found.values())
+
+
+def _sum(values: Sequence[Measured | None]) -> Measured | None:
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    errors = [value.error for value in known if value.error is not None]
+    error = math.hypot(*errors) if len(errors) == len(known) else None
+    return Measured(sum(value.value for value in known), error)
+
+
+_Compare = Callable[[Measured, Measured], Outcome]
+
+
+def _order(low: Measured, high: Measured) -> Outcome:
+    """Whether the first is below the second."""
+    if low.value == high.value:  # perhaps both infinite
+        return "open"
+    gap, spread = high.value - low.value, _spread(low, high) or 0.0
+    if abs(gap) <= spread:
+        return "open"
+    return "holds" if gap > 0 else "contradicts"
+
+
+def _likeness(tolerance: float) -> _Compare:
+    """Whether two values differ by no more than their errors or the tolerance."""
+
+    def compare(one: Measured, other: Measured) -> Outcome:
+        if not (math.isfinite(one.value) and math.isfinite(other.value)):
+            return "contradicts"
+        spread = _spread(one, other)
+        allowed = max(spread or 0.0, tolerance * min(abs(one.value), abs(other.value)))
+        if abs(one.value - other.value) <= allowed:
+            return "holds"
+        return "open" if spread is None else "contradicts"
+
+    return compare
+
+
+def _spread(one: Measured, other: Measured) -> float | None:
+    """Two standard errors of the difference."""
+    if one.error is None or other.error is None:
+        return None
+    return 2 * math.hypot(one.error, other.error)

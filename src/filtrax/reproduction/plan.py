@@ -1,0 +1,71 @@
+"""What is wanted of tables: which cells, how large, and for how long."""
+
+import dataclasses
+import difflib
+import fnmatch
+from collections.abc import Collection
+
+from filtrax.experiments.settings import Experiment
+from filtrax.reproduction.tables import Cell, Table
+
+SHOWN_LABELS = 20
+"""So many are named to who asks for one that does not exist."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What is wanted of the tables.
+
+    - `scale`: how large data and training are; see `SCALES`.
+    - `only`: patterns as for file names; a cell whose name, or one of whose labels, matches.
+    - `num_seeds`, `num_epochs`: in the place of the tables' own; the epochs are of the last stage.
+    - `seconds`: after which training stops at the end of an epoch.
+    - `together`: whether cells that can be are trained as one ensemble; if None, on a GPU.
+    """
+
+    scale: str = "paper"
+    only: tuple[str, ...] = ()
+    num_seeds: int | None = None
+    num_epochs: int | None = None
+    seconds: float | None = None
+    together: bool | None = None
+
+    def check(self, tables: Collection[Table]) -> None:
+        """Raises unless every pattern matches a cell, because one that does not is a mistake."""
+        cells = [cell for table in tables for cell in table.cells(self.scale)]
+        wrong = [p for p in self.only if not any(_matches(cell, p) for cell in cells)]
+        if not wrong:
+            return
+        axes = [axis for table in tables for axis in table.axes]
+        labels = dict.fromkeys(label for axis in axes for label in axis.labels)
+        names = [*labels, *(cell.name for cell in cells)]
+        closest = difflib.get_close_matches(wrong[0], names, n=1)
+        shown = ", ".join([*labels][:SHOWN_LABELS]) + ", …" * (len(labels) > SHOWN_LABELS)
+        raise ValueError(
+            f"`only` must match a label or the name of a cell: got {wrong[0]!r}, but there are "
+            f"the labels {shown} and names like {cells[0].name}."
+            + (f" Did you mean {closest[0]!r}?" if closest else "")
+        )
+
+    def cells(self, table: Table) -> list[Cell]:
+        """The cells of a table that are wanted."""
+        cells = [cell for cell in table.cells(self.scale) if self._wants(cell)]
+        return [dataclasses.replace(cell, experiment=self._sized(cell)) for cell in cells]
+
+    def _wants(self, cell: Cell) -> bool:
+        return not self.only or any(_matches(cell, pattern) for pattern in self.only)
+
+    def _sized(self, cell: Cell) -> Experiment:
+        experiment = cell.experiment
+        if self.num_seeds is not None and experiment.stages:
+            experiment = dataclasses.replace(experiment, num_seeds=self.num_seeds)
+        if self.num_epochs is not None and experiment.stages:
+            *first, last = experiment.stages
+            last = dataclasses.replace(last, num_epochs=self.num_epochs)
+            experiment = dataclasses.replace(experiment, stages=(*first, last))
+        return experiment
+
+
+def _matches(cell: Cell, pattern: str) -> bool:
+    names = [cell.name, *cell.labels.values()]
+    return any(fnmatch.fnmatchcase(name, pattern) for name in names)

@@ -1,0 +1,283 @@
+"""Training the cells of tables, as far as time allows, and from there on the next time."""
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import shutil
+import statistics
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from filtrax.experiments import config
+from filtrax.experiments.building import blank_ensemble
+from filtrax.experiments.ensembles import EnsembleTraining, Policy, Silent, Stopped, Watch
+from filtrax.experiments.evaluation import Evaluation, select
+from filtrax.experiments.provenance import provenance
+from filtrax.experiments.records import read_json
+from filtrax.experiments.run import averages, trained_parts
+from filtrax.experiments.settings import Experiment, StartSettings
+from filtrax.reproduction.groups import Group, group
+from filtrax.reproduction.plan import Plan
+from filtrax.reproduction.records import Record, Results
+from filtrax.reproduction.tables import Cell, Table, read_table
+from filtrax.training.checkpoints import save
+from filtrax.training.parts import trainable
+
+SECONDS_BETWEEN_CHECKPOINTS = 60.0
+"""Large models take seconds to write, and less than a minute of training is soon done again."""
+
+
+@runtime_checkable
+class GroupWatch(Watch, Protocol):
+    """A watch that is also told which cells train."""
+
+    def group(self, group: Group, cells_done: int, num_cells: int) -> None:
+        """These cells train now; so many of all cells have a record."""
+
+
+class SilentCells(Silent):
+    """A watch that says nothing."""
+
+    def group(self, group: Group, cells_done: int, num_cells: int) -> None:
+        """Says nothing."""
+
+
+SILENT = SilentCells()
+
+
+def reproduce(
+    tables: Iterable[Table], results: Results, plan: Plan, watch: GroupWatch = SILENT
+) -> bool:
+    """Trains all wanted cells that have no record yet; says whether none is left.
+
+    Several processes may work on the same folder: what one of them trains, the others leave out.
+    """
+    end = None if plan.seconds is None else time.monotonic() + plan.seconds
+    policy = Policy(
+        stop=lambda: end is not None and time.monotonic() >= end,
+        seconds_between_checkpoints=SECONDS_BETWEEN_CHECKPOINTS,
+    )
+    known = {table.name: table for table in tables}
+    plan.check(known.values())
+    cells = [cell for table in known.values() for cell in plan.cells(table)]
+    sources = _sources(cells, plan)
+    known |= {name: read_table(name) for name in {cell.table for cell in sources} - {*known}}
+    cells = sources + cells
+    _check_sources(cells, known)
+    groups = group(cells, together=plan.together)
+    while not policy.stop():
+        left = _left(groups, results)
+        if not left:
+            return True
+        if not _any_step(left, known, cells, results, plan, policy, watch):
+            watch.message("Other processes train what is left, or what it starts from.")
+            break
+    return not _left(groups, results)
+
+
+def _sources(cells: Sequence[Cell], plan: Plan) -> list[Cell]:
+    """The cells of other tables that cells start from, if they are not among these."""
+    needed = {cell.start[:2] for cell in cells if cell.start is not None}
+    needed -= {(cell.table, cell.name) for cell in cells}
+    whole = Plan(scale=plan.scale)
+    return [
+        source
+        for table in sorted({table for table, _ in needed})
+        for source in whole.cells(read_table(table))
+        if (table, source.name) in needed
+    ]
+
+
+def _check_sources(cells: Sequence[Cell], tables: Mapping[str, Table]) -> None:
+    for cell in cells:
+        if cell.start is not None and not tables[cell.start[0]].models:
+            raise ValueError(
+                f"Table {cell.start[0]!r} must keep its models (models = true), because cells of "
+                f"{cell.table!r} start from them."
+            )
+
+
+def _left(groups: Iterable[Group], results: Results) -> list[Group]:
+    """The groups that lack a record, or a model that a cell without a record starts from.
+
+    Records may have been copied here without models.
+    """
+    groups = list(groups)
+    cells = [cell for group in groups for cell in group.cells]
+    new = {(cell.table, cell.name): cell for cell in cells if not results.record(cell).is_file()}
+    awaited = {cell.start[:2] for cell in new.values() if cell.start is not None}
+
+    def is_done(cell: Cell) -> bool:
+        key = cell.table, cell.name
+        if key in new or key not in awaited:
+            return key not in new
+        return results.model(*key).model.is_file() or "refused" in (results.read(cell) or {})
+
+    return [group for group in groups if not all(is_done(cell) for cell in group.cells)]
+
+
+def _any_step(
+    groups: Sequence[Group],
+    tables: Mapping[str, Table],
+    cells: Sequence[Cell],
+    results: Results,
+    plan: Plan,
+    policy: Policy,
+    watch: GroupWatch,
+) -> bool:
+    """Trains the first group that can be trained now; False if there is none."""
+    for candidate in groups:
+        if not all(_has_source(cell, results) for cell in candidate.cells):
+            continue
+        with results.claimed(candidate.table, candidate.name) as mine:
+            if mine and candidate in _left(groups, results):
+                done = sum(results.record(cell).is_file() for cell in cells)
+                watch.group(candidate, done, len(cells))
+                table = tables[candidate.table]
+                run = GroupRun(candidate, table, results, plan.scale, watch, policy)
+                with contextlib.suppress(Stopped):
+                    run.train()
+                return True
+    return False
+
+
+def _has_source(cell: Cell, results: Results) -> bool:
+    return cell.start is None or results.model(*cell.start[:2]).model.is_file()
+
+
+class GroupRun:
+    """One group of cells, from fresh models or an unfinished state to their records."""
+
+    def __init__(
+        self,
+        group: Group,
+        table: Table,
+        results: Results,
+        scale: str,
+        watch: Watch,
+        policy: Policy,
+    ):
+        self.group, self.table, self.results, self.scale = group, table, results, scale
+        self.watch, self.policy = watch, policy
+        self.folder = results.unfinished(group.table, group.name)
+
+    def train(self) -> None:
+        """Trains the cells and writes their records."""
+        cells = [cell for cell in self.group.cells if not self._refuse(cell)]
+        if not cells:
+            return
+        experiments = [self._experiment(cell) for cell in cells]
+        training = EnsembleTraining(experiments, self.folder, self.watch, self.policy)
+        data = [task.data("train") for task in training.tasks]
+        state = training.begin(data, trained_parts)
+        resume = self.folder.config.is_file()
+        if not resume and self.folder.path.exists():
+            shutil.rmtree(self.folder.path)  # of a process that was killed while it began
+        self.folder.create(resume=resume)
+        if not resume:
+            config.write(self.folder.config, experiments[0])
+        if not self.folder.provenance.is_file():
+            self.folder.write_json(self.folder.provenance, provenance(seed=experiments[0].seed))
+        state = training.train(data, state, resume=resume)
+        for task in training.tasks:
+            chosen = [i for i, experiment in enumerate(experiments) if experiment.task == task]
+            self._record(training, state, [(i, cells[i]) for i in chosen])
+        shutil.rmtree(self.folder.path)
+
+    def _experiment(self, cell: Cell) -> Experiment:
+        """The experiment of a cell, with the run that it starts from."""
+        if cell.start is None:
+            return cell.experiment
+        table, name, parts = cell.start
+        start = StartSettings(str(self.results.model(table, name).path), parts)
+        return dataclasses.replace(cell.experiment, start=start)
+
+    def _refuse(self, cell: Cell) -> bool:
+        """Whether a cell cannot be built, which is then its result."""
+        experiment = cell.experiment
+        try:
+            blank_ensemble(experiment, experiment.task.data("test"))
+        except ValueError as error:
+            origin = provenance(seed=experiment.seed)
+            self.results.write(cell, self._header(cell, origin) | {"refused": str(error)})
+            return True
+        return False
+
+    def _header(self, cell: Cell, origin: dict[str, Any]) -> Record:
+        return {
+            "table": cell.table,
+            "cell": cell.labels,
+            "scale": self.scale,
+            "origin": origin,
+            "config": config.as_dict(self._experiment(cell)),
+        }
+
+    def _record(
+        self, training: EnsembleTraining, state: tuple[Any, Any], cells: list[tuple[int, Cell]]
+    ) -> None:
+        """Tests the cells of one task together, and writes the record of each."""
+        origin = read_json(self.folder.provenance)
+        members = {i: training.chosen(i) for i, _ in cells}
+        filt, model = select(state, np.concatenate([members[i] for i, _ in cells]))
+        evaluation = Evaluation(cells[0][1].experiment, filt, model, "test")
+        summary = training.summary()
+        first = 0
+        for i, cell in cells:
+            numbers = range(first, first + len(members[i]))
+            first += len(members[i])
+            own = select((filt, model), np.asarray(numbers))
+            tested = [
+                summary[j] | {"metrics": evaluation.metrics(n)}
+                for j, n in zip(members[i], numbers, strict=True)
+            ]
+            record = self._header(cell, origin) | {
+                "epochs": {"done": self.group.num_epochs, "planned": cell.planned_epochs},
+                "seeds": [member["seed"] for member in tested],
+                "parameters": _count_parameters(cell.experiment, *own),
+                "seconds": self._seconds(len(training.members)),
+                "members": tested,
+            }
+            record |= averages(tested)
+            if self.table.shown:
+                record["shown"] = evaluation.shown(numbers[0])
+            if self.table.models:
+                self._keep_model(cell, *own)
+            self.results.write(cell, record)
+
+    def _keep_model(self, cell: Cell, filt: Any, model: Any) -> None:
+        folder = self.results.model(cell.table, cell.name)
+        with folder.writing(folder.model):
+            folder.path.mkdir(parents=True, exist_ok=True)
+            config.write(folder.config, self._experiment(cell))
+            save(folder.model, filt, model)
+
+    def _seconds(self, num_members: int) -> dict[str, float]:
+        """How long the training of the whole ensemble took, by its typical epoch."""
+        times = [line["seconds"] for line in self.folder.read_metrics()]
+        # The clock begins anew with every stage, and where an interrupted one goes on.
+        lengths = [after - before for before, after in itertools.pairwise(times)]
+        lengths = [length for length in lengths if length > 0]
+        typical = statistics.median(lengths) if lengths else 0.0
+        return {"training": round(typical * self.group.num_epochs, 3), "members": num_members}
+
+
+def _count_parameters(experiment: Experiment, filt: Any, model: Any) -> int:
+    """The trained parameters of one member, without parts that its filter does not use."""
+    if not experiment.stages:
+        return 0
+    masks = [trainable(filt, model, stage.train) for stage in experiment.stages]
+    mask = jax.tree.map(lambda *flags: any(flags), *masks)
+    arrays = eqx.filter((filt, model), mask)
+    unused = [_find(arrays[1], name) for name in experiment.filter.unused(model)]
+    sizes = [sum(leaf.size for leaf in jax.tree.leaves(part)) for part in (arrays, *unused)]
+    return (sizes[0] - sum(sizes[1:])) // experiment.num_seeds
+
+
+def _find(model: Any, name: str) -> Any:
+    return functools.reduce(getattr, name.split("."), model)

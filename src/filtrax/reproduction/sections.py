@@ -1,0 +1,190 @@
+"""One table of the paper as Markdown: how its records were made, the numbers, the claims."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from filtrax.reproduction.claims import Verdict
+from filtrax.reproduction.comparison import Block, Comparison, Entry, Grid
+from filtrax.reproduction.measures import Measure
+from filtrax.reproduction.values import Measured, Record
+
+UNKNOWN_ERROR = "†"
+"""Marks a number without a standard error."""
+
+
+def section(compared: Comparison, figures: Iterable[str] = ()) -> str:
+    """All that the page says about a table.
+
+    **Arguments:**
+
+    - `compared`: the table with its records.
+    - `figures`: the Markdown of its figures.
+    """
+    table = compared.table
+    parts = [f"## {table.title}", f"*{table.source}* · `{table.name}`", table.asks]
+    parts.append(_making(compared))
+    parts += [text for block in compared.blocks for text in _block(block)]
+    parts += _folded("Why settings were refused", _refusals(compared))
+    parts += figures
+    parts += _claims(compared)
+    if table.deviations:
+        parts.append("**What differs from the paper**")
+        parts.append("\n".join(f"- {sentence}" for sentence in table.deviations))
+    return "\n\n".join(parts)
+
+
+def judged(verdict: Verdict) -> str:
+    """A verdict on a claim, and how many comparisons it rests on."""
+    if not verdict.judged:
+        return verdict.verdict
+    open_ = f", {verdict.open} open" if verdict.open else ""
+    by_sign = f", {verdict.by_sign} by sign alone" if verdict.by_sign else ""
+    missing = f", {verdict.missing} not run" if verdict.missing else ""
+    counts = f"{verdict.holding} of {verdict.judged}{open_}{by_sign}{missing}"
+    return f"{verdict.verdict} ({counts})"
+
+
+def markdown_table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], others: str = "---:|"
+) -> str:
+    """A Markdown table.
+
+    **Arguments:**
+
+    - `head`, `rows`: the texts of the cells.
+    - `others`: how all columns but the first are aligned; to the right, as numbers should be.
+    """
+    lines = [_line(head), "|---|" + others * (len(head) - 1)]
+    return "\n".join([*lines, *(_line(row) for row in rows)])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _refusals(compared: Comparison) -> list[str]:
+    named = ((name, compared.records.get(name, {})) for name in compared.cells)
+    return [f"`{name}`: {record['refused']}" for name, record in named if "refused" in record]
+
+
+def _making(compared: Comparison) -> str:
+    """How the records were made, and how to make them again."""
+    name, run = compared.table.name, compared.run
+    if not run:
+        command = f"filtrax reproduce {name} --scale paper"
+        return f"None of the {len(compared.cells)} cells was run yet: `{command}`."
+    trained = [record for record in run if "refused" not in record]
+    facts = [
+        f"{len(run)} of {len(compared.cells)} cells",
+        _several("scale", (record["scale"] for record in run)),
+        _several("", (_epochs(record) for record in trained)),
+        _several("seeds", (_seeds(record) for record in trained)),
+        _several("", (_device(record) for record in run)),
+        _several("commit", (_commit(record) for record in run)),
+    ]
+    seeds = max((len(record.get("seeds") or ()) for record in trained), default=1)
+    scale = "paper" if any(record["scale"] == "paper" for record in run) else run[0]["scale"]
+    command = f"filtrax reproduce {name} --scale {scale} --seeds {seeds}"
+    return f"Records: {'; '.join(filter(None, facts))}. Again: `{command}`."
+
+
+def _several(what: str, values: Iterable[str]) -> str:
+    """The values that occur, each once."""
+    text = ", ".join(dict.fromkeys(value for value in values if value))
+    return f"{what} {text}".strip() if text else ""
+
+
+def _epochs(record: Record) -> str:
+    epochs = record.get("epochs") or {}
+    # The reference filter is not trained at all.
+    return f"{epochs['done']} of {epochs['planned']} epochs" if epochs.get("planned") else ""
+
+
+def _seeds(record: Record) -> str:
+    return " ".join(str(seed) for seed in record.get("seeds") or ())
+
+
+def _device(record: Record) -> str:
+    device: Any = (record.get("origin") or {}).get("device") or {}
+    is_processor = device.get("platform") == "cpu"
+    return "CPU" if is_processor else str(device.get("kind") or "")
+
+
+def _commit(record: Record) -> str:
+    origin: Any = record.get("origin") or {}
+    commit = str(origin.get("commit") or "")[:10]
+    return f"{commit} with changes" if commit and origin.get("dirty") else commit
+
+
+def _block(block: Block) -> list[str]:
+    title = [f"### {block.title}"] if block.labels else []
+    if not block.is_run:
+        cells = len(block.grids[0].entries)
+        return [*title, f"Not run ({cells} cells)."] if block.labels else []
+    return title + [text for grid in block.grids for text in _grid(grid)]
+
+
+def _grid(grid: Grid) -> list[str]:
+    best, printed = grid.best(), grid.is_printed
+    rows = [
+        [row, *(_cell(entry, (row, i) in best, printed) for i, entry in enumerate(entries))]
+        for row, entries in grid.rows.items()
+    ]
+    heading = f"**{grid.heading[0].upper()}{grid.heading[1:]}**" if grid.heading else ""
+    note = "" if printed else "The paper prints no numbers of this."
+    return [*filter(None, (heading, note)), markdown_table([grid.corner, *grid.columns], rows)]
+
+
+def _cell(entry: Entry | None, is_best: bool, is_printed: bool) -> str:
+    """An entry, with the paper's number if the paper has any in this table."""
+    if entry is None:
+        return ""
+    ours = entry.state or _number(entry.measure, entry.ours)
+    ours = f"**{ours}**" if is_best else ours
+    epochs = f"[{entry.epochs}]" if entry.epochs else ""
+    paper = f"({_number(entry.measure, entry.paper)})" if is_printed else ""
+    return " ".join(filter(None, (ours, epochs, paper, entry.outcome)))
+
+
+def _number(measure: Measure, measured: Measured | None) -> str:
+    lacks_error = measured is not None and measured.error is None
+    mark = UNKNOWN_ERROR if lacks_error and measure.badness is not None else ""
+    return measure.text(measured) + mark
+
+
+def _claims(compared: Comparison) -> list[str]:
+    claims = list(zip(compared.table.claims, compared.verdicts, strict=True))
+    if not claims:
+        return []
+    columns = list(dict.fromkeys(name for _, verdicts in claims for name in verdicts))
+    rows = [
+        [claim.says, claim.section, *(_judged(verdicts.get(name)) for name in columns)]
+        for claim, verdicts in claims
+    ]
+    head = ("claim", "section", *(name or "verdict" for name in columns))
+    contrary = [line for _, verdicts in claims for line in _contrary(verdicts)]
+    folded = _folded(f"The {len(contrary)} comparisons that do not come out so", contrary)
+    return ["**What the paper says**", markdown_table(head, rows, "---|"), *folded]
+
+
+def _judged(verdict: Verdict | None) -> str:
+    if verdict is None:
+        return ""
+    return judged(verdict).replace(verdict.verdict, f"**{verdict.verdict}**", 1)
+
+
+def _contrary(verdicts: Mapping[str, Verdict]) -> list[str]:
+    """The comparisons that came out otherwise or neither way."""
+    return [
+        f"{column + ', ' if column else ''}{finding.outcome}: {finding.line}"
+        for column, verdict in verdicts.items()
+        for finding in verdict.findings
+        if finding.outcome in ("open", "contradicts")
+    ]
+
+
+def _folded(summary: str, lines: Sequence[str]) -> list[str]:
+    if not lines:
+        return []
+    content = "\n".join(f"- {line}" for line in lines)
+    return [f"<details><summary>{summary}</summary>\n\n{content}\n\n</details>"]

@@ -1,0 +1,94 @@
+"""The same comparison with the paper for the terminal."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as Lines
+from rich.text import Text
+
+from filtrax.reproduction.comparison import Comparison, Entry, Grid
+from filtrax.reproduction.page import ordered_names
+from filtrax.reproduction.records import read_records
+from filtrax.reproduction.sections import judged
+from filtrax.reproduction.tables import Table, read_table
+from filtrax.reproduction.values import Record
+
+_STYLES = {"better": "green", "within": "", "worse": "red"}
+
+
+def print_table(table: Table, records: Mapping[str, Record], console: Console) -> None:
+    """Prints what was run of a table beside the paper's numbers, and the verdicts on its claims.
+
+    **Arguments:**
+
+    - `table`: the table.
+    - `records`: by the names of its cells.
+    - `console`: where to print.
+    """
+    compared = Comparison(table, records)
+    run = f"{len(compared.run)} of {len(compared.cells)} cells"
+    scales = ", ".join(dict.fromkeys(str(record["scale"]) for record in compared.run))
+    run += f" at scale {scales}" if scales else ""
+    console.print(Text(f"{table.title} ({table.source}): {run}", style="bold"))
+    console.print(Text("ours ± standard error (the paper's)"))
+    for block in compared.blocks:
+        if block.is_run:
+            for grid in block.grids:
+                heading = ", ".join(filter(None, (block.title, grid.heading)))
+                console.print(Text(f"\n{heading}"), _lines(grid))
+    for claim, verdicts in zip(table.claims, compared.verdicts, strict=True):
+        known = {name: verdict for name, verdict in verdicts.items() if verdict.judged}
+        if known:
+            said = [f"{name}: {judged(verdict)}".lstrip(": ") for name, verdict in known.items()]
+            console.print(Text(f"- {claim.says} {'; '.join(said)}"))
+
+
+def print_list(console: Console, out: Path) -> None:
+    """Prints all tables: name, title, source, and how many cells are done.
+
+    **Arguments:**
+
+    - `console`: where to print.
+    - `out`: the folder of records.
+    """
+    lines = Lines(box=box.SIMPLE_HEAD)
+    for heading in ("name", "title", "source"):
+        lines.add_column(heading)
+    for heading in ("cells", "done"):
+        lines.add_column(heading, justify="right")
+    for name in ordered_names():
+        table = read_table(name)
+        compared = Comparison(table, read_records(out, table))
+        counts = str(len(compared.cells)), str(len(compared.run))
+        lines.add_row(Text(name, no_wrap=True), Text(table.title), Text(table.source), *counts)
+    console.print(lines)
+
+
+def _lines(grid: Grid) -> Lines:
+    lines = Lines(box=box.SIMPLE_HEAD)
+    lines.add_column(Text(grid.corner))
+    for column in grid.columns:
+        lines.add_column(Text(column), justify="right")
+    best = grid.best()
+    for row, entries in grid.rows.items():
+        # Rows that were not run say nothing that the page does not say.
+        if any(entry is not None and entry.record is not None for entry in entries):
+            cells = [_cell(entry, (row, i) in best) for i, entry in enumerate(entries)]
+            lines.add_row(Text(row), *cells)
+    return lines
+
+
+def _cell(entry: Entry | None, best: bool) -> Text:
+    if entry is None:
+        return Text("")
+    measure = entry.measure
+    text = Text(entry.state or measure.text(entry.ours), style="bold" if best else "")
+    if entry.epochs:
+        text.append(f" [{entry.epochs}]", style="dim")
+    if entry.paper is not None:
+        text.append(f" ({measure.text(entry.paper)})", style="dim")
+    if entry.outcome:
+        text.append(f" {entry.outcome}", style=_STYLES[entry.outcome])
+    return text

@@ -1,0 +1,92 @@
+"""Numbers of records: metrics with their errors, and lost runs."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from filtrax.reproduction.axes import cell_name
+from filtrax.reproduction.tables import Table
+
+Record = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A value, infinite if it is not finite, and its standard error where there is one."""
+
+    value: float
+    error: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g}" + ("" if self.error is None else f" ± {self.error:.2g}")
+
+
+def measured(record: Record | None, metric: str) -> Measured | None:
+    """A metric of a record, or None if it has none.
+
+    Besides the metrics of the evaluation there are "parameters"; "epoch_seconds", the training
+    time of an epoch, divided by the number of members that trained together; and, of the first
+    member of tables that keep what is shown, "velocity_noise_correlation", of the predicted and
+    the true process noise over a sequence, and "occlusion_correlation", of the predicted position
+    noise and how often the target is hidden, over the places of the image.
+    """
+    if record is None or "refused" in record:
+        return None
+    if metric in _OF_SHOWN:
+        return _shown_correlation(record.get("shown") or {}, metric)
+    if metric == "parameters":
+        return Measured(float(record["parameters"]), 0.0)
+    if metric == "epoch_seconds":
+        epochs, seconds = record["epochs"]["done"], record["seconds"]
+        return Measured(seconds["training"] / (epochs * seconds["members"])) if epochs else None
+    if metric not in record["mean"]:
+        return None
+    value = _number(record["mean"][metric])
+    error = record["standard_error"].get(metric)
+    return Measured(value, error if math.isfinite(value) else None)
+
+
+def lost(table: Table, records: Mapping[str, Record]) -> dict[str, int]:
+    """The number of lost runs of each cell, by its name, where it can be said."""
+    if table.lost is None:
+        return {}
+    rule, found = table.lost, {}
+    for labels in table.labels():
+        record = records.get(cell_name(labels.values()))
+        other = records.get(cell_name((labels | rule.against).values()))
+        standard = measured(other, rule.metric)
+        if record is None or "refused" in record or standard is None:
+            continue
+        values = [_number(member["metrics"].get(rule.metric)) for member in record["members"]]
+        limit = rule.factor * standard.value
+        is_lost = [not (math.isfinite(value) and value <= limit) for value in values]
+        found[cell_name(labels.values())] = sum(is_lost)
+    return found
+
+
+_OF_SHOWN = {
+    "velocity_noise_correlation": ("process_std", "true_process_std"),
+    "occlusion_correlation": ("process_std_map", "occlusion"),
+}
+
+
+def _shown_correlation(shown: Mapping[str, Any], metric: str) -> Measured | None:
+    if not {*_OF_SHOWN[metric], "counts"} <= {*shown}:
+        return None
+    one, other = (np.asarray(shown[name], float) for name in _OF_SHOWN[metric])
+    weights = np.asarray(shown["counts"], float)
+    if metric == "velocity_noise_correlation":
+        one, other = one[:, 2:].mean(-1), other[:, 2:].mean(-1)
+        weights = np.ones_like(one)
+    seen = weights > 0  # Nothing is known of places that no target visits.
+    covariance = np.cov(one[seen], other[seen], aweights=weights[seen])
+    stds = np.sqrt(np.diagonal(covariance))
+    return Measured(float(covariance[0, 1] / stds.prod())) if stds.all() else None
+
+
+def _number(value: float | None) -> float:
+    """Records have null for what is not finite."""
+    return value if value is not None and math.isfinite(value) else math.inf

@@ -1,0 +1,60 @@
+"""Heads of a sensor that finds the target as a point, with a `KeypointNetwork`."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from filtrax.arrays import Key
+from filtrax.linalg import precise, square_root
+from filtrax.networks import Perceptron
+from filtrax.noise import AbstractNoise, Head, constant_noise
+
+
+class ProportionalNoise(AbstractNoise):
+    """Noise whose head multiplies standard deviations instead of adding to them.
+
+        C = L Lᵀ + diag(ε),   L = diag(b exp(o)) (I + N)
+
+    where o are the first outputs of the head, and N is a strictly lower triangle of the others,
+    or zero if there are none. A point that is seen is known a hundred times better than one that
+    is hidden. With logarithms the same change of a network halves either standard deviation,
+    and none can pass through zero.
+    """
+
+    bias: Float[Array, " x"]
+    floor: float = eqx.field(static=True)
+    head: Head
+
+    @property
+    def size(self) -> int:
+        return self.bias.size
+
+    def __call__(self, *inputs: Any) -> Float[Array, "x x"]:
+        return square_root(self.covariance(*inputs)) if self.floor > 0 else self._factor(inputs)
+
+    @precise
+    def covariance(self, *inputs: Any) -> Float[Array, "x x"]:
+        factor = self._factor(inputs)
+        return factor @ factor.T + self.floor * jnp.eye(self.size, dtype=factor.dtype)
+
+    def _factor(self, inputs: Any) -> Float[Array, "x x"]:
+        output = self.head(*inputs)
+        mixing = jnp.eye(self.size, dtype=output.dtype)
+        if output.size > self.size:
+            mixing = mixing.at[np.tril_indices(self.size, -1)].set(output[self.size :])
+        return (self.bias * jnp.exp(output[: self.size]))[:, None] * mixing
+
+
+def proportional_noise(head: Head, std: Float[Array, " x"], floor: float) -> ProportionalNoise:
+    """Noise of the given standard deviations where the head gives zero; the floor is a variance."""
+    return ProportionalNoise(constant_noise(std, floor).bias, floor, head)
+
+
+def keypoint_value(num_features: int, *, key: Key) -> Perceptron:
+    """The value head of a `KeypointNetwork`, which gives the first point before training."""
+    head = Perceptron((num_features, 2), final_std=1e-3, key=key)
+    weight = head.layers[0].weight.at[:, :2].set(jnp.eye(2))
+    return eqx.tree_at(lambda head: head.layers[0].weight, head, weight)

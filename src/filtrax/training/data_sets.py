@@ -1,0 +1,75 @@
+"""Several data sets of the same shape, and the members of an ensemble that train on each.
+
+The first members belong to the first data set, the next ones to the second, and so on.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from filtrax.training.evaluation import members
+from filtrax.training.fit import as_data_set
+from filtrax.trajectory import Trajectory
+
+
+def as_data_sets(data: Trajectory | Sequence[Trajectory], model: Any) -> list[Trajectory]:
+    """One data set or several as a list, or an error that says what is wrong with them."""
+    sets = [data] if isinstance(data, Trajectory) else list(data)
+    return [as_data_set(one, model) for one in sets]
+
+
+def check_data_sets(data: list[Trajectory], validation: list[Trajectory], num_members: int) -> None:
+    """Raises unless there are equally many sets of each kind, and of members on each."""
+    if len(data) != len(validation) or not data or num_members % len(data):
+        raise ValueError(
+            "There must be as many data sets to train on as for validation, and a multiple of "
+            f"that many members: got {len(data)} and {len(validation)} data sets and "
+            f"{num_members} members."
+        )
+    for sets in (data, validation):
+        shapes = [jax.tree.map(jnp.shape, one) for one in sets]
+        if any(shape != shapes[0] for shape in shapes):
+            raise ValueError(
+                "All data sets of an ensemble must have arrays of the same shapes; train on "
+                "others separately."
+            )
+
+
+def members_of_set(tree: Any, parts: int, part: int) -> Any:
+    """The members of an ensemble that belong to one of several data sets."""
+    if parts == 1:
+        return tree
+
+    def own(leaf: Any) -> Any:
+        size = leaf.shape[0] // parts
+        return leaf[part * size : (part + 1) * size]
+
+    return jax.tree.map(lambda leaf: own(leaf) if eqx.is_array(leaf) else leaf, tree)
+
+
+def first_set(data: Trajectory) -> Trajectory:
+    """The first one of data sets that are stacked."""
+    return jax.tree.map(lambda leaf: leaf[0], data)
+
+
+def on_each(member: Callable, data: Trajectory, everyone: tuple, num_sets: int) -> Any:
+    """`member(data, *arguments)` of every member with its data set.
+
+    What depends on the data alone is computed once for all members of a data set.
+    """
+
+    def of_set(data, *arguments):
+        count = len(arguments)
+        return eqx.filter_vmap(member, in_axes=(None, *[members] * count))(data, *arguments)
+
+    if num_sets == 1:
+        return of_set(first_set(data), *everyone)
+
+    def fold(leaf: Any) -> Any:
+        return leaf.reshape(num_sets, -1, *leaf.shape[1:]) if eqx.is_array(leaf) else leaf
+
+    folded = eqx.filter_vmap(of_set, in_axes=members)(data, *jax.tree.map(fold, everyone))
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), folded)
