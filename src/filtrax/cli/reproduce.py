@@ -49,6 +49,12 @@ def reproduce(
         int | None,
         typer.Option(help="Epochs of the last stage.", min=1, show_default="the table's"),
     ] = None,
+    data_sets: Annotated[
+        int,
+        typer.Option(
+            help="On a GPU, cells of at most that many data sets train as one ensemble.", min=1
+        ),
+    ] = 40,
     minutes: Annotated[
         float | None,
         typer.Option(
@@ -99,7 +105,16 @@ def reproduce(
         from filtrax.reproduction.packing import unpack
 
         unpack(pack, results)
-    _run(tables, results, scale=scale, only=only, seeds=seeds, epochs=epochs, minutes=minutes)
+    _run(
+        tables,
+        results,
+        scale=scale,
+        only=only,
+        seeds=seeds,
+        epochs=epochs,
+        minutes=minutes,
+        data_sets=data_sets,
+    )
     if pack is not None:
         from filtrax.reproduction import packing
 
@@ -134,6 +149,7 @@ def _run(tables: "list[Table]", results: Any, *, scale: str, **wanted: Any) -> N
         num_seeds=wanted["seeds"],
         num_epochs=wanted["epochs"],
         seconds=None if minutes is None else 60 * minutes,
+        most_data_sets=wanted["data_sets"],
     )
     advice = "Everything up to the last checkpoint is kept: the same command goes on."
     with interruptible(advice), watch() as progress:

@@ -52,10 +52,13 @@ class Group:
         return sum(stage.num_epochs for stage in self.cells[0].experiment.stages)
 
 
-def group(cells: Iterable[Cell], *, together: bool | None = None) -> list[Group]:
+def group(
+    cells: Iterable[Cell], *, together: bool | None = None, most_data_sets: int = MOST_MEMBERS
+) -> list[Group]:
     """The cells in groups, in the order in which the first cell of each comes.
 
     `together` says whether cells are trained together; if None, this is done on a GPU.
+    `most_data_sets` bounds the number of data sets in a group.
     """
     if together is None:
         together = jax.default_backend() != "cpu"
@@ -68,7 +71,9 @@ def group(cells: Iterable[Cell], *, together: bool | None = None) -> list[Group]
         alone = None if cell.experiment.stages else cell.name
         programs.setdefault((cell.experiment.program, alone), []).append(cell)
     return [
-        group for alike in programs.values() for group in _groups(alike, _count_of_each_task(alike))
+        group
+        for alike in programs.values()
+        for group in _groups(alike, _count_of_each_task(alike), most_data_sets)
     ]
 
 
@@ -79,14 +84,14 @@ def _count_of_each_task(cells: list[Cell]) -> dict[Any, int]:
     return counts
 
 
-def _groups(cells: list[Cell], counts: dict[Any, int]) -> list[Group]:
+def _groups(cells: list[Cell], counts: dict[Any, int], most_data_sets: int) -> list[Group]:
     """Rectangles of tasks and cells, none of them with too many members."""
     members = len(cells[0].experiment.members)
     groups = []
     for count in dict.fromkeys(counts.values()):
         tasks = [task for task, found in counts.items() if found == count]
         columns = [[cell for cell in cells if cell.experiment.task == task] for task in tasks]
-        most_tasks = max(MOST_MEMBERS // members, 1)
+        most_tasks = min(max(MOST_MEMBERS // members, 1), most_data_sets)
         for few_tasks in (columns[i : i + most_tasks] for i in range(0, len(tasks), most_tasks)):
             size = max(MOST_MEMBERS // (members * len(few_tasks)), 1)
             for first in range(0, count, size):

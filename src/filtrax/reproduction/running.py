@@ -70,7 +70,8 @@ def reproduce(
     known |= {name: read_table(name) for name in {cell.table for cell in sources} - {*known}}
     cells = sources + cells
     _check_sources(cells, known)
-    groups = group(cells, together=plan.together)
+    groups = group(cells, together=plan.together, most_data_sets=plan.most_data_sets)
+    _remove_leftovers(groups, results)
     while not policy.stop():
         left = _left(groups, results)
         if not left:
@@ -101,6 +102,17 @@ def _check_sources(cells: Sequence[Cell], tables: Mapping[str, Table]) -> None:
                 f"Table {cell.start[0]!r} must keep its models (models = true), because cells of "
                 f"{cell.table!r} start from them."
             )
+
+
+def _remove_leftovers(groups: Iterable[Group], results: Results) -> None:
+    """Removes states of groups that are done, left by a kill or come from a packed file."""
+    for done in groups:
+        if all(results.record(cell).is_file() for cell in done.cells):
+            path = results.unfinished(done.table, done.name).path
+            if path.exists():
+                with results.claimed(done.table, done.name) as mine:
+                    if mine:
+                        shutil.rmtree(path)
 
 
 def _left(groups: Iterable[Group], results: Results) -> list[Group]:
