@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: setup demo test long speed docs lint types imports format ci clean
+.PHONY: setup demo test long smoke speed docs lint types imports format ci clean
 
 setup: $(READY)
 
@@ -22,6 +22,12 @@ test: $(READY)
 
 long: $(READY)
 	XLA_FLAGS= $(BIN)/pytest -n 2 --dist loadgroup -m long
+
+# Every cell of every table at its smallest: about half an hour on two cores.
+# What is done is not run again, so that it can be interrupted.
+smoke: $(READY)
+	XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false" \
+	$(BIN)/filtrax reproduce all --scale smoke --out runs/smoke
 
 speed: $(READY)
 	$(BIN)/pytest -m speed

@@ -1,0 +1,207 @@
+"""`filtrax reproduce`: what it runs, what it prints, and how it ends when something is wrong."""
+
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from filtrax.cli import app
+from filtrax.reproduction.running import GroupRun
+from filtrax.reproduction.tables import read_table, table_names
+from reproduction.fake_records import fake_record
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE", "FILTRAX_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Nothing trains: records are written at once, and the runs are kept."""
+    runs = []
+
+    def train(run):
+        runs.append(run)
+        for cell in run.group.cells:
+            mean = {"distance": 4.5, "nll": 7.25, "sensor_error": 2.5}
+            done = {"done": run.group.num_epochs, "planned": cell.planned_epochs}
+            seeds = list(range(cell.experiment.num_seeds))
+            changes = {"scale": run.scale, "epochs": done, "seeds": seeds}
+            run.results.write(cell, fake_record(cell.table, cell.labels, mean, **changes))
+
+    monkeypatch.setattr(GroupRun, "train", train)
+    return runs
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
+
+
+def assert_one_sentence(done, *parts):
+    assert done.exit_code == 2, done.output
+    assert done.stdout == ""
+    (error,) = done.stderr.splitlines()
+    assert error.startswith("Error: ")
+    for part in parts:
+        assert part in error
+
+
+def names(runs):
+    return [run.group.cells[0].name for run in runs]
+
+
+def test_help_says_what_there_is():
+    text = call("--help").stdout
+    for option in ("--list", "--scale", "--only", "--seeds", "--epochs", "--minutes", "--pack"):
+        assert option in text
+    assert "filtrax reproduce disc_benchmark --scale small --only dEKF" in " ".join(text.split())
+
+
+def test_list_names_all_tables_and_what_is_done(trained, tmp_path):
+    done = call("--list", "--scale", "smoke")
+    assert done.exit_code == 0, done.output
+    lines = {line.split()[0]: line.split() for line in done.stdout.splitlines() if line.split()}
+    assert set(table_names()) <= set(lines)
+    assert lines["disc_sensor"][-2:] == ["10", "0"]
+    assert lines["disc_benchmark"][1] == "Benchmark"
+    call("disc_sensor", "--scale", "smoke", "--only", "30_*")
+    done = call("--list", "--scale", "smoke")
+    (line,) = (line for line in done.stdout.splitlines() if "disc_sensor" in line)
+    assert line.split()[-2:] == ["10", "7"]
+    assert len(trained) == 7
+
+
+def test_a_table_is_run_and_printed(trained, tmp_path):
+    done = call("disc_benchmark", "--scale", "smoke", "--only", "filtrax_dekf_*")
+    assert done.exit_code == 0, done.output
+    wanted = ["0.1", "0.1-het", "3", "9"]
+    assert names(trained) == [f"filtrax_dekf_{data}" for data in wanted]
+    record = json.loads((tmp_path / "results/smoke/disc_benchmark/filtrax_dekf_3.json").read_text())
+    assert record["scale"] == "smoke"
+    assert "Benchmark (Tables 3 and S7, section 6.6): 4 of 84 cells at scale smoke" in done.stdout
+    assert "4.5" in done.stdout
+    assert "6.31" in done.stdout  # the paper's
+    assert done.stdout.endswith("Records: results/smoke\n")
+    assert "0 of 4 cells done; now disc_benchmark filtrax_dekf_0.1" in done.stderr
+    assert re.search(r"\n3 of 4 cells done, about \d+:\d+ left; now .*_9\n", done.stderr)
+    assert call("disc_benchmark", "--scale", "smoke", "--only", "filtrax_dekf_*").exit_code == 0
+    assert len(trained) == 4
+
+
+def test_sizes_reach_the_experiments(trained, tmp_path):
+    options = ("--scale", "small", "--only", "5_3", "--seeds", "3", "--epochs", "2")
+    done = call("disc_sensor", *options, "--out", "elsewhere")
+    assert done.exit_code == 0, done.output
+    (run,) = trained
+    experiment = run.group.cells[0].experiment
+    assert (experiment.num_seeds, experiment.stages[-1].num_epochs) == (3, 2)
+    assert experiment.task.image_size == 60
+    assert str(run.results.path) == "elsewhere"
+    record = json.loads((tmp_path / "elsewhere/disc_sensor/5_3.json").read_text())
+    assert record["epochs"] == {"done": 2, "planned": 5}
+
+
+def test_all_are_all_tables(monkeypatch):
+    calls = []
+
+    def reproduce(tables, results, plan, watch):
+        calls.append(([table.name for table in tables], plan.most_data_sets))
+        return True
+
+    monkeypatch.setattr("filtrax.reproduction.running.reproduce", reproduce)
+    assert call("all", "disc_sensor", "--scale", "smoke").exit_code == 0
+    assert sorted(calls[0][0]) == table_names()
+    options = ("--scale", "smoke", "--data-sets", "2")
+    assert call("disc_sensor", "disc_loss", "disc_sensor", *options).exit_code == 0
+    assert calls[1] == (["disc_sensor", "disc_loss"], 2)
+
+
+def test_a_table_of_ones_own_by_its_path(trained, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'title = "Mine"\nsource = "me"\nasks = "Who?"\nmetrics = ["nll"]\nrows = ["filter"]\n'
+        '[[axes]]\nname = "filter"\nvalues = [{ label = "EKF" }]\n'
+    )
+    done = call(path, "--scale", "smoke")
+    assert done.exit_code == 0, done.output
+    assert "Mine (me): 1 of 1 cells at scale smoke" in done.stdout
+    assert (tmp_path / "results/smoke/mine/ekf.json").is_file()
+
+
+def test_no_time_is_no_error_and_says_how_to_go_on(trained):
+    done = call("disc_sensor", "--scale", "smoke", "--minutes", "0")
+    assert done.exit_code == 0, done.output
+    assert trained == []
+    assert done.stdout.endswith("Not all cells are done; the same command goes on.\n")
+    done = call("disc_sensor", "--scale", "smoke")
+    assert "Not all cells" not in done.stdout
+
+
+def test_a_packed_file_goes_on_in_another_folder(trained, tmp_path):
+    file = tmp_path / "all.tar.gz"
+    first = ("disc_sensor", "--scale", "smoke", "--only", "5_*", "--pack", file)
+    done = call(*first, "--out", "a")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.endswith(f"Packed into {file}\n")
+    assert names(trained) == ["5_0.1", "5_3", "5_9"]
+    done = call("disc_sensor", "--scale", "smoke", "--pack", file, "--out", "b")
+    assert done.exit_code == 0, done.output
+    assert names(trained)[3:] == [name for name in smoke_names("disc_sensor") if name[0] == "3"]
+    done = call("disc_sensor", "--scale", "smoke", "--pack", file, "--out", "c")
+    assert len(trained) == 10
+    assert "10 of 10 cells" in done.stdout
+
+
+def test_a_packed_file_holds_what_a_table_starts_from(trained, tmp_path):
+    table = next(table for table in map(read_table, table_names()) if table.start is not None)
+    source = tmp_path / "a" / table.start.table / "models" / "x" / "model.npz"
+    source.parent.mkdir(parents=True)
+    source.write_text("model")
+    options = (table.name, "--scale", "smoke", "--minutes", "0", "--pack", "file")
+    assert call(*options, "--out", "a").exit_code == 0
+    assert call(*options, "--out", "b").exit_code == 0
+    assert (tmp_path / "b" / table.start.table / "models" / "x" / "model.npz").is_file()
+
+
+def smoke_names(name):
+    return [cell.name for cell in read_table(name).cells("smoke")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        ((), ("Name a table, or `all`", "filtrax reproduce --list")),
+        (("disc_benchmrk",), ("There is no table of that name", "Did you mean 'disc_benchmark'?")),
+        (("none.toml",), ("none.toml",)),
+        (("disc_sensor", "--scale", "huge"), ("--scale must be one of smoke, small, paper",)),
+        (
+            ("disc_benchmark", "--only", "dEFK"),
+            ("got 'dEFK'", "the labels filtrax, paper, ", "Did you mean 'dEKF'?"),
+        ),
+        (("disc_sensor", "--seeds", "0"), ("--seeds",)),
+        (("disc_sensor", "--minutes", "-1"), ("--minutes",)),
+        (("disc_sensor", "--pack", "damaged"), ("damaged must be a file that --pack has written",)),
+    ],
+)
+def test_mistakes_are_one_sentence_and_leave_nothing(arguments, parts, trained, tmp_path):
+    (tmp_path / "damaged").write_text("What is this?")
+    assert_one_sentence(call(*arguments), *parts)
+    assert trained == []
+    assert [path.name for path in tmp_path.iterdir()] == ["damaged"]
+
+
+def test_an_interrupt_says_that_everything_is_kept(monkeypatch):
+    def interrupt(run):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(GroupRun, "train", interrupt)
+    done = call("disc_sensor", "--scale", "smoke")
+    assert done.exit_code == 130
+    assert done.stderr.endswith(
+        "Interrupted. Everything up to the last checkpoint is kept: the same command goes on.\n"
+    )

@@ -1,0 +1,136 @@
+"""Which cells run, and which are left: to others, to later, or because they are done."""
+
+import dataclasses
+
+import pytest
+
+from filtrax.reproduction import tables
+from filtrax.reproduction.groups import group
+from filtrax.reproduction.records import Results
+from filtrax.reproduction.running import GroupRun, Plan, reproduce
+from filtrax.reproduction.tables import Axis, Value
+from reproduction.tiny_table import DATA, NOISE, Recorder, tiny_table
+
+
+class FakeTraining:
+    """In the place of `GroupRun.train`: writes records at once."""
+
+    def __init__(self):
+        self.names = []
+
+    def __call__(self, run):
+        self.names.append([cell.name for cell in run.group.cells])
+        for cell in run.group.cells:
+            header = run._header(cell, {})
+            run.results.write(cell, header | {"epochs": {"done": run.group.num_epochs}})
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    fake = FakeTraining()
+    monkeypatch.setattr(GroupRun, "train", lambda run: fake(run))
+    return fake
+
+
+def test_a_cell_with_a_record_is_not_run_again(fake, tmp_path):
+    results, table = Results(tmp_path), tiny_table(NOISE, DATA)
+    assert reproduce([table], results, Plan(only=("small",)))
+    assert fake.names == [["small_0.1"], ["small_3"]]
+    assert reproduce([table], results, Plan())
+    assert fake.names[2:] == [["large_0.1"], ["large_3"]]
+
+
+def test_the_state_of_a_training_that_is_done_is_removed(fake, tmp_path):
+    # It is left by a kill after the last record, or comes from a packed file.
+    results, table = Results(tmp_path), tiny_table()
+    (only,) = group(Plan().cells(table))
+    folder = results.unfinished(only.table, only.name)
+    folder.create()
+    assert reproduce([table], results, Plan())
+    assert folder.path.exists()
+    with results.claimed(only.table, only.name):
+        assert reproduce([table], Results(tmp_path), Plan())
+        assert folder.path.exists()
+    assert reproduce([table], results, Plan())
+    assert len(fake.names) == 1
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["small.json"]
+    assert not folder.path.exists()
+
+
+def test_what_others_train_is_left_to_them(fake, tmp_path):
+    # Rejects two processes that write into the same folder.
+    table = tiny_table(NOISE, DATA)
+    cells = Plan().cells(table)
+    first, second = group(cells)[:2]
+    mine, other = Results(tmp_path), Results(tmp_path)
+    with mine.claimed(first.table, first.name) as claimed:
+        assert claimed
+        with other.claimed(first.table, first.name) as again:
+            assert not again
+        with other.claimed(second.table, second.name) as another:
+            assert another
+        watch = Recorder()
+        assert not reproduce([table], other, Plan(), watch)
+        assert fake.names == [["small_3"], ["large_0.1"], ["large_3"]]
+        assert watch.messages == ["Other processes train what is left, or what it starts from."]
+    assert reproduce([table], other, Plan())
+    assert fake.names[3:] == [["small_0.1"]]
+    assert not list(tmp_path.rglob("*.lock"))
+
+
+def test_what_starts_from_what_others_train_is_left_too(fake, started, tmp_path):
+    results = Results(tmp_path / "out")
+    (source,) = group(Plan(only=("3",)).cells(tables.read_table("tiny_source")))
+    with results.claimed(source.table, source.name):
+        assert not reproduce([started], Results(tmp_path / "out"), Plan())
+    assert fake.names == []
+
+
+def test_a_source_must_keep_its_models(started, tmp_path):
+    # Rejects a source that trains for ever because what is wanted of it is never there.
+    source = dataclasses.replace(tables.read_table("tiny_source"), models=False)
+    with pytest.raises(ValueError, match="'tiny_source' must keep its models"):
+        reproduce([started, source], Results(tmp_path / "out"), Plan())
+
+
+def test_a_plan_changes_seeds_and_the_epochs_of_the_last_stage():
+    stages = [{"num_epochs": 4}, {"num_epochs": 5}]
+    table = dataclasses.replace(tiny_table(), base={"stages": stages})
+    (cell,) = Plan(num_seeds=3, num_epochs=2).cells(table)
+    assert cell.experiment.num_seeds == 3
+    assert [stage.num_epochs for stage in cell.experiment.stages] == [4, 2]
+    assert cell.planned_epochs == 9
+    (cell,) = Plan(num_seeds=3, num_epochs=2).cells(dataclasses.replace(table, base={"stages": []}))
+    assert (cell.experiment.num_seeds, cell.experiment.stages) == (1, ())
+
+
+def test_a_plan_without_time_does_nothing(fake, tmp_path):
+    assert not reproduce([tiny_table()], Results(tmp_path), Plan(seconds=0.0))
+    assert fake.names == []
+    assert reproduce([tiny_table()], Results(tmp_path), Plan())
+    assert reproduce([tiny_table()], Results(tmp_path), Plan(seconds=0.0))
+
+
+@pytest.mark.parametrize(
+    ("only", "names"),
+    [
+        (("large",), ["large_0.1", "large_3"]),
+        (("*_3",), ["small_3", "large_3"]),
+        (("small_*", "3"), ["small_0.1", "small_3", "large_3"]),
+    ],
+)
+def test_patterns_choose_by_name_or_label(only, names):
+    assert [cell.name for cell in Plan(only=only).cells(tiny_table(NOISE, DATA))] == names
+
+
+def test_a_pattern_that_matches_nothing_is_a_mistake(fake, tmp_path):
+    message = (
+        r"`only` must match a label or the name of a cell: got 'lrge', but there are the labels "
+        r"small, large, 0\.1, 3 and names like small_0\.1\. Did you mean 'large'\?"
+    )
+    with pytest.raises(ValueError, match=message):
+        reproduce([tiny_table(NOISE, DATA)], Results(tmp_path), Plan(only=("small", "lrge")))
+    many = Axis("number", tuple(Value(str(i)) for i in range(30)))
+    with pytest.raises(ValueError, match=r"0, 1, .*, 17, … and names like small_0\.$"):
+        reproduce([tiny_table(NOISE, many)], Results(tmp_path), Plan(only=("zzz",)))
+    assert fake.names == []
