@@ -1,14 +1,15 @@
 """Groups: which cells train together, and that nothing else does."""
 
 import dataclasses
+import functools
 
 import pytest
 
 from filtrax.experiments.settings import Experiment
 from filtrax.reproduction import groups
-from filtrax.reproduction.groups import group
 from filtrax.reproduction.tables import Axis, Table, Value, read_table, table_names
 
+group = functools.partial(groups.group, most_data_sets=100)
 FILTERS = Axis(
     "filter",
     (
@@ -124,6 +125,21 @@ def test_no_group_has_too_many_data_sets(most, sizes):
     assert [one.num_members for one in found] == sizes
     assert_is_partition(found, wanted)
     assert_is_rectangular(found)
+
+
+@pytest.mark.parametrize(
+    ("trained", "sizes"),
+    [
+        (["model", "filter"], [3, 3, 3]),
+        (["model.sensor"], [3, 3, 3]),
+        (["model.sensor.encoder.network"], [3, 3, 3]),
+        (["model.sensor.noise", "model.process_noise"], [9]),
+    ],
+)
+def test_where_convolutions_train_there_is_one_data_set_in_a_group(trained, sizes):
+    # Rejects slow ensembles, and ensembles that could be larger.
+    found = groups.group(cells(NOISE, DATA, stages=[{"train": trained}]), together=True)
+    assert [one.num_members for one in found] == sizes
 
 
 def test_seeds_and_learning_rates_count_as_members(monkeypatch):

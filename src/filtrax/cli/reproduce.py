@@ -50,11 +50,13 @@ def reproduce(
         typer.Option(help="Epochs of the last stage.", min=1, show_default="the table's"),
     ] = None,
     data_sets: Annotated[
-        int,
+        int | None,
         typer.Option(
-            help="On a GPU, cells of at most that many data sets train as one ensemble.", min=1
+            help="On a GPU, cells of at most that many data sets train as one ensemble.",
+            min=1,
+            show_default="one, or any number where features are computed once",
         ),
-    ] = 40,
+    ] = None,
     minutes: Annotated[
         float | None,
         typer.Option(

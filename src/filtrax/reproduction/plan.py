@@ -6,7 +6,6 @@ import fnmatch
 from collections.abc import Collection
 
 from filtrax.experiments.settings import Experiment
-from filtrax.reproduction.groups import MOST_MEMBERS
 from filtrax.reproduction.tables import Cell, Table
 
 SHOWN_LABELS = 20
@@ -22,7 +21,7 @@ class Plan:
     - `num_seeds`, `num_epochs`: in the place of the tables' own; the epochs are of the last stage.
     - `seconds`: after which training stops at the end of an epoch.
     - `together`: whether cells that can be are trained as one ensemble; if None, on a GPU.
-    - `most_data_sets`: in one ensemble.
+    - `most_data_sets`: in one ensemble; if None, one where an encoder trains.
     """
 
     scale: str = "paper"
@@ -31,7 +30,7 @@ class Plan:
     num_epochs: int | None = None
     seconds: float | None = None
     together: bool | None = None
-    most_data_sets: int = MOST_MEMBERS
+    most_data_sets: int | None = None
 
     def check(self, tables: Collection[Table]) -> None:
         """Raises unless every pattern matches a cell, because one that does not is a mistake."""

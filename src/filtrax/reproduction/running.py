@@ -19,7 +19,7 @@ from filtrax.experiments.building import blank_ensemble
 from filtrax.experiments.ensembles import EnsembleTraining, Policy, Silent, Stopped, Watch
 from filtrax.experiments.evaluation import Evaluation, select
 from filtrax.experiments.provenance import provenance
-from filtrax.experiments.records import read_json
+from filtrax.experiments.records import RunFolder, read_json
 from filtrax.experiments.run import averages, trained_parts
 from filtrax.experiments.settings import Experiment, StartSettings
 from filtrax.reproduction.groups import Group, group
@@ -72,6 +72,7 @@ def reproduce(
     _check_sources(cells, known)
     groups = group(cells, together=plan.together, most_data_sets=plan.most_data_sets)
     _remove_leftovers(groups, results)
+    groups = _without_done(groups, results, plan)
     while not policy.stop():
         left = _left(groups, results)
         if not left:
@@ -108,20 +109,38 @@ def _remove_leftovers(groups: Iterable[Group], results: Results) -> None:
     """Removes states of groups that are done, left by a kill or come from a packed file."""
     for done in groups:
         if all(results.record(cell).is_file() for cell in done.cells):
-            path = results.unfinished(done.table, done.name).path
+            path = _state(done, results).path
             if path.exists():
                 with results.claimed(done.table, done.name) as mine:
                     if mine:
                         shutil.rmtree(path)
 
 
+def _without_done(groups: Sequence[Group], results: Results, plan: Plan) -> list[Group]:
+    """First the groups that were begun, as they are; then what is left of the others."""
+    begun = [group for group in groups if _state(group, results).config.is_file()]
+    taken = {id(cell) for group in begun for cell in group.cells}
+    cells = [cell for group in groups for cell in group.cells]
+    rest = [cell for cell in _undone(cells, results) if id(cell) not in taken]
+    return begun + group(rest, together=plan.together, most_data_sets=plan.most_data_sets)
+
+
+def _state(group: Group, results: Results) -> RunFolder:
+    return results.unfinished(group.table, group.name)
+
+
 def _left(groups: Iterable[Group], results: Results) -> list[Group]:
-    """The groups that lack a record, or a model that a cell without a record starts from.
+    """The groups with a cell that is not done."""
+    groups = list(groups)
+    undone = {id(cell) for cell in _undone([c for g in groups for c in g.cells], results)}
+    return [group for group in groups if any(id(cell) in undone for cell in group.cells)]
+
+
+def _undone(cells: Sequence[Cell], results: Results) -> list[Cell]:
+    """The cells that lack a record, or a model that a cell without a record starts from.
 
     Records may have been copied here without models.
     """
-    groups = list(groups)
-    cells = [cell for group in groups for cell in group.cells]
     new = {(cell.table, cell.name): cell for cell in cells if not results.record(cell).is_file()}
     awaited = {cell.start[:2] for cell in new.values() if cell.start is not None}
 
@@ -131,7 +150,7 @@ def _left(groups: Iterable[Group], results: Results) -> list[Group]:
             return key not in new
         return results.model(*key).model.is_file() or "refused" in (results.read(cell) or {})
 
-    return [group for group in groups if not all(is_done(cell) for cell in group.cells)]
+    return [cell for cell in cells if not is_done(cell)]
 
 
 def _any_step(

@@ -84,8 +84,15 @@ def _making(compared: Comparison) -> str:
     ]
     seeds = max((len(record.get("seeds") or ()) for record in trained), default=1)
     scale = "paper" if any(record["scale"] == "paper" for record in run) else run[0]["scale"]
-    command = f"filtrax reproduce {name} --scale {scale} --seeds {seeds}"
+    command = f"filtrax reproduce {name} --scale {scale} --seeds {seeds}{_shortened(trained)}"
     return f"Records: {'; '.join(filter(None, facts))}. Again: `{command}`."
+
+
+def _shortened(records: list[Record]) -> str:
+    """The option for fewer epochs than planned, if all cells that train had equally many."""
+    epochs = {(r["epochs"]["done"], r["epochs"]["planned"]) for r in records} - {(0, 0)}
+    done = {done for done, planned in epochs if done < planned}
+    return f" --epochs {done.pop()}" if len(done) == len(epochs) == 1 else ""
 
 
 def _several(what: str, values: Iterable[str]) -> str:
