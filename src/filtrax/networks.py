@@ -17,9 +17,6 @@ from filtrax.arrays import Key
 CELL = 4
 """Height and width, in pixels, of the cells in which points are looked for."""
 
-COLORS = 3
-"""Images with so many channels are what a first layer sees."""
-
 SMALLEST_SPREAD = 0.01
 """Of a point; the root of smaller variances would have an ever larger gradient."""
 
@@ -189,17 +186,11 @@ def _cell_middles(height: int, width: int) -> np.ndarray:
 
 def _convolve(image: Array, kernel: Array, stride: int) -> Array:
     """An unpadded convolution."""
-    # A CPU is fastest with what it is told; a GPU has few fast programs for strides, hardly any
-    # for three channels, and none for the layers of an ensemble, where every member has an image
-    # and a kernel of its own. The choice is made when a program is lowered.
+    # A CPU is fastest with what it is told; a GPU has few fast programs for strides, and hardly
+    # any for three channels. The choice is made when a program is lowered.
     plain = functools.partial(_plain_convolution, stride=stride)
-    first_layer = image.shape[-1] <= COLORS
-    fast = functools.partial(_fast_first if first_layer else _product_of_patches, stride=stride)
-    return jax.lax.platform_dependent(image, kernel, cuda=fast, rocm=fast, default=plain)
-
-
-def _fast_first(image: Array, kernel: Array, stride: int) -> Array:
-    return _plain_convolution(*_without_stride(image, kernel, stride))
+    folded = functools.partial(_folded_convolution, stride=stride)
+    return jax.lax.platform_dependent(image, kernel, cuda=folded, rocm=folded, default=plain)
 
 
 def _plain_convolution(image: Array, kernel: Array, stride: int) -> Array:
@@ -212,30 +203,17 @@ def _plain_convolution(image: Array, kernel: Array, stride: int) -> Array:
     )[0]
 
 
-def _without_stride(image: Array, kernel: Array, stride: int) -> tuple[Array, Array, int]:
-    """An image, a kernel and stride 1 with the same convolution, where the stride allows it.
+def _folded_convolution(image: Array, kernel: Array, stride: int) -> Array:
+    """The same without a stride: each block of pixels becomes one pixel with more channels.
 
-    Each block of pixels becomes one pixel with more channels. Zeros at the end of the kernel
-    make its size a multiple of the stride, too.
+    Zeros at the end of the kernel make its size a multiple of the stride, too. Images whose size
+    is none are left as they are.
     """
     if any(size % stride for size in image.shape[:2]):
-        return image, kernel, stride
+        return _plain_convolution(image, kernel, stride)
     missing = [(0, -size % stride) for size in kernel.shape[:2]]
     kernel = jnp.pad(kernel, (*missing, (0, 0), (0, 0)))
-    return _fold(image, stride), _fold(kernel, stride), 1
-
-
-def _product_of_patches(image: Array, kernel: Array, stride: int) -> Array:
-    """The same as a product of matrices, which stays one, with a batch, for many kernels."""
-    image, kernel, stride = _without_stride(image, kernel, stride)
-    size, *_, outputs = kernel.shape
-    height, width = ((n - size) // stride + 1 for n in image.shape[:2])
-    tall, wide = (stride * (n - 1) + 1 for n in (height, width))
-    places = itertools.product(range(size), range(size))
-    shifted = [image[i : i + tall : stride, j : j + wide : stride] for i, j in places]
-    patches = jnp.concatenate(shifted, -1)
-    product = patches.reshape(height * width, -1) @ kernel.reshape(-1, outputs)
-    return product.reshape(height, width, outputs)
+    return _plain_convolution(_fold(image, stride), _fold(kernel, stride), 1)
 
 
 def _fold(blocks: Array, size: int) -> Array:
