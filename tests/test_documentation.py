@@ -26,7 +26,7 @@ from filtrax.experiments.config import as_dict, read
 from filtrax.experiments.filters import Ekf, Lstm, Mcukf, Particle, Ukf
 from filtrax.experiments.settings import Experiment, StageSettings, StartSettings
 from filtrax.reproduction import Adjustment, Axis, Claim, Rule, Start, Table, Value, table_names
-from filtrax.reproduction.page import page_is_current
+from filtrax.reproduction.display.page import page_is_current
 from filtrax.reproduction.rules import Lost
 from filtrax.tasks.disc import DiscModel, DiscTask
 

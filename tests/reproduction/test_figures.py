@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from filtrax.report.charts import Axis, Chart, Series
-from filtrax.reproduction.comparison import Comparison
-from filtrax.reproduction.figures import CURVES, SHOWN, pictures
-from filtrax.reproduction.scales import Scale, scale_of
-from filtrax.reproduction.svg import HeatMap, heat_maps, line_chart
+from filtrax.reproduction.display.comparison import Comparison
+from filtrax.reproduction.display.figures import CURVES, SHOWN, pictures
+from filtrax.reproduction.display.svg import HeatMap, heat_maps, line_chart
+from filtrax.reproduction.display.ticks import Scale, scale_of
 from filtrax.reproduction.tables import cell_name, read_table
 from reproduction.fake_records import fake_record, fake_records
 

@@ -13,15 +13,15 @@ import re
 import pytest
 from rich.console import Console
 
-import filtrax.reproduction.page as page_module
+import filtrax.reproduction.display.page as page_module
 from filtrax.reproduction.axes import Adjustment, Axis, Value
-from filtrax.reproduction.comparison import Comparison
-from filtrax.reproduction.goals import gaps, goals
-from filtrax.reproduction.measures import measure_of
-from filtrax.reproduction.page import ordered_names, page_is_current, page_text, write_page
+from filtrax.reproduction.display.comparison import Comparison
+from filtrax.reproduction.display.goals import gaps, goals
+from filtrax.reproduction.display.measures import measure_of
+from filtrax.reproduction.display.page import ordered_names, page_is_current, page_text, write_page
+from filtrax.reproduction.display.terminal import print_list, print_table
 from filtrax.reproduction.rules import Claim, Lost, Rule
 from filtrax.reproduction.tables import Table, cell_name, read_table, table_names
-from filtrax.reproduction.terminal import print_list, print_table
 from filtrax.reproduction.values import Measured
 from reproduction.fake_records import fake_record, fake_records
 

@@ -11,7 +11,7 @@ from filtrax.experiments.config import ConfigurationError, read
 from filtrax.experiments.filters import Ekf
 from filtrax.experiments.settings import Experiment
 from filtrax.reproduction.claims import judge
-from filtrax.reproduction.sizes import LIMITS
+from filtrax.reproduction.scales import LIMITS
 from filtrax.reproduction.tables import SCALES, read_table, table_names
 
 CONFIGS = Path(__file__).parents[2] / "configs"

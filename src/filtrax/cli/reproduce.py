@@ -98,7 +98,7 @@ def reproduce(
     if list_tables:
         from rich.console import Console
 
-        from filtrax.reproduction.terminal import print_list
+        from filtrax.reproduction.display.terminal import print_list
 
         print_list(Console(), results.path)
         return
@@ -140,9 +140,9 @@ def _tables(names: list[str]) -> "list[Table]":
 def _run(tables: "list[Table]", results: Any, *, scale: str, **wanted: Any) -> None:
     from rich.console import Console
 
+    from filtrax.reproduction.display.terminal import print_table
     from filtrax.reproduction.records import read_records
     from filtrax.reproduction.running import Plan, reproduce
-    from filtrax.reproduction.terminal import print_table
 
     minutes = wanted["minutes"]
     plan = Plan(

@@ -6,8 +6,9 @@ rules.
 """
 
 from filtrax.reproduction.claims import Claim, Rule, Verdict, judge
+from filtrax.reproduction.display.page import write_page
+from filtrax.reproduction.display.terminal import print_table
 from filtrax.reproduction.packing import pack, unpack
-from filtrax.reproduction.page import write_page
 from filtrax.reproduction.plan import Plan
 from filtrax.reproduction.records import Results, read_records
 from filtrax.reproduction.running import reproduce
@@ -22,7 +23,6 @@ from filtrax.reproduction.tables import (
     read_table,
     table_names,
 )
-from filtrax.reproduction.terminal import print_table
 
 __all__ = [
     "SCALES",

@@ -14,7 +14,7 @@ from filtrax.experiments.settings import Experiment
 from filtrax.reproduction.axes import Adjustment, Axis, Change, Start, Value, cell_name
 from filtrax.reproduction.printed import PrintedNumbers, printed_numbers
 from filtrax.reproduction.rules import Claim, Lost, Selection, chosen, matches
-from filtrax.reproduction.sizes import SCALES, scaled
+from filtrax.reproduction.scales import SCALES, scaled
 
 __all__ = [
     "SCALES",

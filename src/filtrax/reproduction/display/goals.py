@@ -8,9 +8,9 @@ paper's best row and this reference.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from filtrax.reproduction.comparison import COLUMN, REFERENCE, Comparison, Entry
-from filtrax.reproduction.measures import measure_of
-from filtrax.reproduction.sections import markdown_table
+from filtrax.reproduction.display.comparison import COLUMN, REFERENCE, Comparison, Entry
+from filtrax.reproduction.display.measures import measure_of
+from filtrax.reproduction.display.sections import markdown_table
 
 BENCHMARK = "disc_benchmark"
 OURS = "filtrax"

@@ -11,11 +11,11 @@ from pathlib import Path
 from string import Template
 
 from filtrax.experiments.records import write_text
-from filtrax.reproduction.comparison import COLUMN, Comparison, Labels
-from filtrax.reproduction.figures import Picture, pictures
-from filtrax.reproduction.goals import BENCHMARK, goals
+from filtrax.reproduction.display.comparison import COLUMN, Comparison, Labels
+from filtrax.reproduction.display.figures import Picture, pictures
+from filtrax.reproduction.display.goals import BENCHMARK, goals
+from filtrax.reproduction.display.sections import markdown_table, section
 from filtrax.reproduction.records import read_records
-from filtrax.reproduction.sections import markdown_table, section
 from filtrax.reproduction.tables import Table, read_table, table_names
 
 FIGURES = "figures"

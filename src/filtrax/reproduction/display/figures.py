@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from filtrax.report.charts import Axis, Chart, Series, wants_log
-from filtrax.reproduction.comparison import COLUMN, Comparison, Entry, Labels
-from filtrax.reproduction.measures import measure_of
-from filtrax.reproduction.svg import HeatMap, heat_maps, line_chart
+from filtrax.reproduction.display.comparison import COLUMN, Comparison, Entry, Labels
+from filtrax.reproduction.display.measures import measure_of
+from filtrax.reproduction.display.svg import HeatMap, heat_maps, line_chart
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.table import Table as Lines
 from rich.text import Text
 
-from filtrax.reproduction.comparison import Comparison, Entry, Grid
-from filtrax.reproduction.page import ordered_names
+from filtrax.reproduction.display.comparison import Comparison, Entry, Grid
+from filtrax.reproduction.display.page import ordered_names
+from filtrax.reproduction.display.sections import judged
 from filtrax.reproduction.records import read_records
-from filtrax.reproduction.sections import judged
 from filtrax.reproduction.tables import Table, read_table
 from filtrax.reproduction.values import Record
 

@@ -13,7 +13,7 @@ from html import escape
 import numpy as np
 
 from filtrax.report.charts import Chart, Numbers, Series
-from filtrax.reproduction.scales import Scale, number, scale_of
+from filtrax.reproduction.display.ticks import Scale, number, scale_of
 
 _LIGHT = ("#0b62a4", "#c2490a", "#007a5a", "#a03d7c", "#806500", "#3f4650", "#b3202a", "#5b4bb5")
 _DARK = ("#6cb6ff", "#ff9d5c", "#4fd1a5", "#f09ccf", "#e0c257", "#cdd3da", "#ff8a8f", "#b3a6ff")

@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import product
 
 from filtrax.reproduction.claims import Verdict, judge
-from filtrax.reproduction.measures import Measure, measure_of
+from filtrax.reproduction.display.measures import Measure, measure_of
 from filtrax.reproduction.tables import Table, cell_name
 from filtrax.reproduction.values import Measured, Record, lost, measured
 

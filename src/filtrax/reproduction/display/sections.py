@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from filtrax.reproduction.claims import Verdict
-from filtrax.reproduction.comparison import Block, Comparison, Entry, Grid
-from filtrax.reproduction.measures import Measure
+from filtrax.reproduction.display.comparison import Block, Comparison, Entry, Grid
+from filtrax.reproduction.display.measures import Measure
 from filtrax.reproduction.values import Measured, Record
 
 UNKNOWN_ERROR = "†"

@@ -1,0 +1,1 @@
+"""What records say: comparisons with the paper, as a page, as pictures and on a terminal."""
