@@ -132,9 +132,15 @@ def test_every_program_of_every_table_can_be_traced(name, tmp_path):
         cell.experiment.program for other in before for cell in read_table(other).cells("smoke")
     }
     for one in groups(name):
-        cells = accepted(one.cells)
-        if cells and cells[0].experiment.program not in seen:
-            trace(cells, tmp_path)
+        program = one.cells[0].experiment.program
+        if program not in seen:
+            seen.add(program)
+            # Cells of one program differ in numbers, of which only those of sigma points can be
+            # refused; for the rest, two say whether they can be joined.
+            few = one.cells if name == "disc_ukf_scaling" else one.cells[:1] + one.cells[1:][-1:]
+            cells = accepted(few)
+            if cells:
+                trace(cells, tmp_path)
 
 
 @pytest.fixture(scope="session")

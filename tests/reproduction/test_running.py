@@ -156,7 +156,7 @@ def test_cells_that_train_together_have_the_same_records_as_alone(whole, tmp_pat
 def test_cells_with_other_data_train_together(whole, tmp_path):
     # Rejects members that see the data of others. It compiles a program of its own.
     results, watch = Results(tmp_path / "together"), Recorder()
-    plan = Plan(together=True, num_seeds=1)
+    plan = Plan(together=True, num_seeds=1, most_data_sets=2)
     assert reproduce([tiny_table(NOISE, DATA)], results, plan, watch)
     names = ["small_0.1", "large_0.1", "small_3", "large_3"]
     assert watch.groups == [(names, 0, 4)]

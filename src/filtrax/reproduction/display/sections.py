@@ -128,13 +128,27 @@ def _block(block: Block) -> list[str]:
     if not block.is_run:
         cells = len(block.grids[0].entries)
         return [*title, f"Not run ({cells} cells)."] if block.labels else []
-    return title + [text for grid in block.grids for text in _grid(grid)]
+    shared = _shared_epochs(block)
+    note = [f"All cells that train: {shared}."] if shared else []
+    return title + note + [text for grid in block.grids for text in _grid(grid, shared)]
 
 
-def _grid(grid: Grid) -> list[str]:
+def _shared_epochs(block: Block) -> str:
+    """How much of the planned training was done, if that is the same in all cells that train."""
+    entries = [entry for grid in block.grids for entry in grid.entries if entry is not None]
+    trained = [entry for entry in entries if entry.ours and _epochs(entry.record or {})]
+    epochs = {entry.epochs for entry in trained}
+    return epochs.pop() if len(epochs) == 1 else ""
+
+
+def _grid(grid: Grid, shared_epochs: str) -> list[str]:
     best, printed = grid.best(), grid.is_printed
+
+    def cell(entry: Entry | None, is_best: bool) -> str:
+        return "" if entry is None else _cell(entry, is_best, printed, shared_epochs)
+
     rows = [
-        [row, *(_cell(entry, (row, i) in best, printed) for i, entry in enumerate(entries))]
+        [row, *(cell(entry, (row, i) in best) for i, entry in enumerate(entries))]
         for row, entries in grid.rows.items()
     ]
     heading = f"**{grid.heading[0].upper()}{grid.heading[1:]}**" if grid.heading else ""
@@ -142,13 +156,11 @@ def _grid(grid: Grid) -> list[str]:
     return [*filter(None, (heading, note)), markdown_table([grid.corner, *grid.columns], rows)]
 
 
-def _cell(entry: Entry | None, is_best: bool, is_printed: bool) -> str:
+def _cell(entry: Entry, is_best: bool, is_printed: bool, shared_epochs: str) -> str:
     """An entry, with the paper's number if the paper has any in this table."""
-    if entry is None:
-        return ""
     ours = entry.state or _number(entry.measure, entry.ours)
     ours = f"**{ours}**" if is_best else ours
-    epochs = f"[{entry.epochs}]" if entry.epochs else ""
+    epochs = f"[{entry.epochs}]" if entry.epochs not in ("", shared_epochs) else ""
     paper = f"({_number(entry.measure, entry.paper)})" if is_printed else ""
     return " ".join(filter(None, (ours, epochs, paper, entry.outcome)))
 
