@@ -110,20 +110,6 @@ def groups(name):
     return group(read_table(name).cells("smoke"), together=True)
 
 
-@pytest.mark.parametrize(
-    ("table", "cell", "count"),
-    [
-        # Features of a fixed sensor, several data sets, parts of another table's cells.
-        ("disc_process_noise", "filtrax_3_dekf_heteroscedastic", 4),
-        # Numbers of a filter as arrays, some of them refused, two learning rates.
-        ("disc_ukf_scaling", "paper_kappa--10", 5),
-    ],
-)
-def test_a_group_can_be_traced(table, cell, count, tmp_path):
-    found = next(one for one in groups(table) if cell in [cell.name for cell in one.cells])
-    trace(accepted(found.cells[:count]), tmp_path)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", table_names())
 def test_every_program_of_every_table_can_be_traced(name, tmp_path):
