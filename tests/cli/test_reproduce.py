@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -200,8 +201,9 @@ def test_an_interrupt_says_that_everything_is_kept(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(GroupRun, "train", interrupt)
-    done = call("disc_sensor", "--scale", "smoke")
+    done = call("disc_sensor", "--scale", "smoke", "--pack", "all.tar.gz")
     assert done.exit_code == 130
+    assert Path("all.tar.gz").is_file()
     assert done.stderr.endswith(
         "Interrupted. Everything up to the last checkpoint is kept: the same command goes on.\n"
     )

@@ -40,6 +40,19 @@ def test_a_cell_with_a_record_is_not_run_again(fake, tmp_path):
     assert fake.names[2:] == [["large_0.1"], ["large_3"]]
 
 
+def test_records_of_other_settings_are_left_and_named(fake, tmp_path):
+    # Rejects records of few epochs that silently pass for those of many.
+    results, table = Results(tmp_path), tiny_table()
+    assert reproduce([table], results, Plan())
+    watch = Recorder()
+    assert reproduce([table], results, Plan(), watch)
+    assert watch.messages == []
+    assert reproduce([table], results, Plan(num_epochs=7), watch)
+    assert len(fake.names) == 1
+    (message,) = watch.messages
+    assert f"left as they are: {tmp_path / 'tiny' / 'small.json'}. Remove" in message
+
+
 def test_the_state_of_a_training_that_is_done_is_removed(fake, tmp_path):
     # It is left by a kill after the last record, or comes from a packed file.
     results, table = Results(tmp_path), tiny_table()

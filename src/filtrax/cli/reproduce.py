@@ -10,6 +10,8 @@ from filtrax.cli.progress import duration, watch
 
 if TYPE_CHECKING:
     from filtrax.reproduction.groups import Group
+    from filtrax.reproduction.plan import Plan
+    from filtrax.reproduction.records import Results
     from filtrax.reproduction.tables import Table
 
 
@@ -89,6 +91,7 @@ def reproduce(
     See docs/reproduction.md for what came out at full scale.
     """
     from filtrax.experiments.config import ConfigurationError
+    from filtrax.reproduction.plan import Plan
     from filtrax.reproduction.records import Results
     from filtrax.reproduction.tables import SCALES
 
@@ -107,22 +110,27 @@ def reproduce(
         from filtrax.reproduction.packing import unpack
 
         unpack(pack, results)
-    _run(
-        tables,
-        results,
+    plan = Plan(
         scale=scale,
-        only=only,
-        seeds=seeds,
-        epochs=epochs,
-        minutes=minutes,
-        data_sets=data_sets,
+        only=tuple(only or ()),
+        num_seeds=seeds,
+        num_epochs=epochs,
+        seconds=None if minutes is None else 60 * minutes,
+        most_data_sets=data_sets,
     )
-    if pack is not None:
-        from filtrax.reproduction import packing
+    try:
+        _run(tables, results, plan)
+    finally:  # after Ctrl-C, too
+        if pack is not None:
+            _pack(tables, results, pack)
 
-        sources = {table.start.table for table in tables if table.start is not None}
-        packing.pack(results, sorted({table.name for table in tables} | sources), pack)
-        typer.echo(f"Packed into {pack}")
+
+def _pack(tables: "list[Table]", results: "Results", file: Path) -> None:
+    from filtrax.reproduction import packing
+
+    sources = {table.start.table for table in tables if table.start is not None}
+    packing.pack(results, sorted({table.name for table in tables} | sources), file)
+    typer.echo(f"Packed into {file}")
 
 
 def _tables(names: list[str]) -> "list[Table]":
@@ -137,22 +145,13 @@ def _tables(names: list[str]) -> "list[Table]":
     return [read_table(name) for name in dict.fromkeys(every)]
 
 
-def _run(tables: "list[Table]", results: Any, *, scale: str, **wanted: Any) -> None:
+def _run(tables: "list[Table]", results: "Results", plan: "Plan") -> None:
     from rich.console import Console
 
     from filtrax.reproduction.display.terminal import print_table
     from filtrax.reproduction.records import read_records
-    from filtrax.reproduction.running import Plan, reproduce
+    from filtrax.reproduction.running import reproduce
 
-    minutes = wanted["minutes"]
-    plan = Plan(
-        scale=scale,
-        only=tuple(wanted["only"] or ()),
-        num_seeds=wanted["seeds"],
-        num_epochs=wanted["epochs"],
-        seconds=None if minutes is None else 60 * minutes,
-        most_data_sets=wanted["data_sets"],
-    )
     advice = "Everything up to the last checkpoint is kept: the same command goes on."
     with interruptible(advice), watch() as progress:
         finished = reproduce(tables, results, plan, _CellWatch(progress))

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import json
 import shutil
 import statistics
 import time
@@ -19,7 +20,7 @@ from filtrax.experiments.building import blank_ensemble
 from filtrax.experiments.ensembles import EnsembleTraining, Policy, Silent, Stopped, Watch
 from filtrax.experiments.evaluation import Evaluation, select
 from filtrax.experiments.provenance import provenance
-from filtrax.experiments.records import RunFolder, read_json
+from filtrax.experiments.records import RunFolder, as_json, read_json
 from filtrax.experiments.run import averages, trained_parts
 from filtrax.experiments.settings import Experiment, StartSettings
 from filtrax.reproduction.groups import Group, group
@@ -70,6 +71,7 @@ def reproduce(
     known |= {name: read_table(name) for name in {cell.table for cell in sources} - {*known}}
     cells = sources + cells
     _check_sources(cells, known)
+    _tell_of_other_settings(cells, results, watch)
     groups = group(cells, together=plan.together, most_data_sets=plan.most_data_sets)
     _remove_leftovers(groups, results)
     groups = _without_done(groups, results, plan)
@@ -103,6 +105,26 @@ def _check_sources(cells: Sequence[Cell], tables: Mapping[str, Table]) -> None:
                 f"Table {cell.start[0]!r} must keep its models (models = true), because cells of "
                 f"{cell.table!r} start from them."
             )
+
+
+def _tell_of_other_settings(cells: Sequence[Cell], results: Results, watch: Watch) -> None:
+    """Says which cells are not run although what is wanted is not what their records hold."""
+    others = []
+    for cell in cells:
+        found = (results.read(cell) or {}).get("config")
+        if found is not None and found | {"start": None} != _settings(cell) | {"start": None}:
+            others.append(cell)
+    if others:
+        more = f" and {len(others) - 1} more" if others[1:] else ""
+        watch.message(
+            f"Records that were made with other settings are left as they are: "
+            f"{results.record(others[0])}{more}. Remove them, or choose another folder, to run "
+            "their cells again."
+        )
+
+
+def _settings(cell: Cell) -> dict[str, Any]:
+    return json.loads(as_json(config.as_dict(cell.experiment)))
 
 
 def _remove_leftovers(groups: Iterable[Group], results: Results) -> None:

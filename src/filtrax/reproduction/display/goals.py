@@ -1,8 +1,8 @@
 """The goals of the benchmark, computed from its records: how much of what can be gained is gained.
 
-The reference filter knows the true process and its noise and has a nearly perfect sensor, so no
-filter that learns from images is expected to beat it. A goal is a share of the distance between the
-paper's best row and this reference.
+The reference filter knows the true process and its noise, and has a nearly perfect sensor of what
+can be seen. A goal is a share of the distance between the paper's best row and this reference,
+which is no bound: it makes nothing of frames in which the target is hidden.
 """
 
 from collections.abc import Sequence
