@@ -20,7 +20,7 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             help="Tables, by name or by the path of a TOML file; `all` are all of them.",
-            metavar="[TABLE]...",
+            metavar="TABLE",
             show_default=False,
         ),
     ] = None,
