@@ -106,13 +106,16 @@ def test_a_source_must_keep_its_models(started, tmp_path):
         reproduce([started, source], Results(tmp_path / "out"), Plan())
 
 
-def test_a_plan_changes_seeds_and_the_epochs_of_the_last_stage():
-    stages = [{"num_epochs": 4}, {"num_epochs": 5}]
+def test_a_plan_changes_seeds_and_epochs_which_all_stages_share_as_before():
+    stages = [{"num_epochs": 6}, {"num_epochs": 1}, {"num_epochs": 3}]
     table = dataclasses.replace(tiny_table(), base={"stages": stages})
-    (cell,) = Plan(num_seeds=3, num_epochs=2).cells(table)
-    assert cell.experiment.num_seeds == 3
-    assert [stage.num_epochs for stage in cell.experiment.stages] == [4, 2]
-    assert cell.planned_epochs == 9
+    for wanted, shares in ((3, [1, 1, 1]), (5, [3, 1, 1]), (20, [12, 2, 6])):
+        (cell,) = Plan(num_seeds=3, num_epochs=wanted).cells(table)
+        assert cell.experiment.num_seeds == 3
+        assert [stage.num_epochs for stage in cell.experiment.stages] == shares
+        assert cell.planned_epochs == 10
+    with pytest.raises(ValueError, match="at least 1 for each of the 3 stages"):
+        Plan(num_epochs=2).cells(table)
     (cell,) = Plan(num_seeds=3, num_epochs=2).cells(dataclasses.replace(table, base={"stages": []}))
     assert (cell.experiment.num_seeds, cell.experiment.stages) == (1, ())
 

@@ -49,7 +49,7 @@ def reproduce(
     ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(help="Epochs of the last stage.", min=1, show_default="the table's"),
+        typer.Option(help="Epochs of all stages together.", min=1, show_default="the table's"),
     ] = None,
     data_sets: Annotated[
         int | None,

@@ -3,9 +3,9 @@
 import dataclasses
 import difflib
 import fnmatch
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
-from filtrax.experiments.settings import Experiment
+from filtrax.experiments.settings import Experiment, StageSettings
 from filtrax.reproduction.tables import Cell, Table
 
 SHOWN_LABELS = 20
@@ -18,7 +18,8 @@ class Plan:
 
     - `scale`: how large data and training are; see `SCALES`.
     - `only`: patterns as for file names; a cell whose name, or one of whose labels, matches.
-    - `num_seeds`, `num_epochs`: in the place of the tables' own; the epochs are of the last stage.
+    - `num_seeds`, `num_epochs`: in the place of the tables' own; the epochs are of all stages
+      together, which keep their proportion.
     - `seconds`: after which training stops at the end of an epoch.
     - `together`: whether cells that can be are trained as one ensemble; if None, on a GPU.
     - `most_data_sets`: in one ensemble; if None, one where an encoder trains.
@@ -62,10 +63,27 @@ class Plan:
         if self.num_seeds is not None and experiment.stages:
             experiment = dataclasses.replace(experiment, num_seeds=self.num_seeds)
         if self.num_epochs is not None and experiment.stages:
-            *first, last = experiment.stages
-            last = dataclasses.replace(last, num_epochs=self.num_epochs)
-            experiment = dataclasses.replace(experiment, stages=(*first, last))
+            stages = _shortened(experiment.stages, self.num_epochs)
+            experiment = dataclasses.replace(experiment, stages=stages)
         return experiment
+
+
+def _shortened(stages: Sequence[StageSettings], num_epochs: int) -> tuple[StageSettings, ...]:
+    """The stages with so many epochs in all, at least one each."""
+    planned = sum(stage.num_epochs for stage in stages)
+    if num_epochs < len(stages):
+        raise ValueError(
+            f"`num_epochs` must be at least 1 for each of the {len(stages)} stages of training, "
+            f"got {num_epochs}."
+        )
+    ends = [sum(stage.num_epochs for stage in stages[: i + 1]) for i in range(len(stages))]
+    shares: list[int] = []
+    for i, end in enumerate(ends):
+        wanted = round(end * num_epochs / planned) - sum(shares)
+        left = num_epochs - sum(shares) - (len(stages) - 1 - i)
+        shares.append(min(max(1, wanted), left))
+    pairs = zip(stages, shares, strict=True)
+    return tuple(dataclasses.replace(stage, num_epochs=share) for stage, share in pairs)
 
 
 def _matches(cell: Cell, pattern: str) -> bool:
