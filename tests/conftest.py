@@ -21,6 +21,12 @@ settings.register_profile("filtrax", deadline=None, derandomize=True, max_exampl
 settings.load_profile("filtrax")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_its_own(tmp_path_factory):
+    """What is kept between runs is not kept between tests, nor in the folder of who runs them."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture
 def key():
     return jax.random.key(0)

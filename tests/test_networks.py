@@ -116,7 +116,13 @@ def test_images_that_are_too_small_for_the_convolutions_are_refused(key):
 
 @pytest.mark.parametrize(
     ("shape", "size", "stride"),
-    [((12, 10, 3), 5, 2), ((8, 12, 1), 4, 2), ((12, 12, 2), 7, 4), ((9, 11, 4), 5, 2)],
+    [
+        ((12, 10, 3), 5, 2),
+        ((8, 12, 1), 4, 2),
+        ((12, 12, 2), 7, 4),
+        ((9, 11, 4), 5, 2),
+        ((9, 12, 2), 5, (1, 2)),
+    ],
 )
 def test_folding_an_image_does_not_change_a_convolution(shape, size, stride):
     # Under a map over images and kernels, as an ensemble on several data sets has it.
@@ -133,7 +139,7 @@ def test_folding_an_image_does_not_change_a_convolution(shape, size, stride):
         return jax.jit(jax.vmap(jax.vmap(both, (0, None))))(images, kernels)
 
     plain = values_and_gradients(networks._plain_convolution)
-    for other in (networks._folded_convolution, networks._convolve):
+    for other in (networks._folded_convolution, networks.convolve):
         for ours, theirs in zip(
             jax.tree.leaves(values_and_gradients(other)), jax.tree.leaves(plain), strict=True
         ):
@@ -146,7 +152,7 @@ def test_folding_an_image_does_not_change_a_convolution(shape, size, stride):
 )
 def test_images_are_folded_on_a_gpu_where_they_can_be(platform, size, strided):
     # Rejects a choice made by the machine that traces, and both branches in one program.
-    convolve = jax.jit(lambda image, kernel: networks._convolve(image, kernel, 2))
+    convolve = jax.jit(lambda image, kernel: networks.convolve(image, kernel, 2))
     shapes = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((size, size, 3), (3, 3, 3, 2))]
     program = jax.export.export(convolve, platforms=[platform])(*shapes).mlir_module()
     assert program.count("stablehlo.convolution") == 1

@@ -181,12 +181,13 @@ def likelihood_and_gradient(filt, system, dtype):
 
     @jax.jit
     @jax.value_and_grad
-    def likelihood(bias):
+    def likelihood(std):
+        bias = std / model.sensor.noise.unit.value
         changed = eqx.tree_at(lambda m: m.sensor.noise.bias, model, bias)
         _, info = filter_trajectory(filt, changed, trajectory, key=jr.key(0))
         return info.log_likelihood.sum()
 
-    value, gradient = likelihood(model.sensor.noise.bias)
+    value, gradient = likelihood(model.sensor.noise.offset)
     assert value.dtype == dtype
     return np.asarray(value), np.asarray(gradient)
 

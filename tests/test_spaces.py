@@ -234,3 +234,31 @@ def test_a_period_that_differs_between_sequences_can_be_mapped_over():
         alone = results(Space(("x", "a"), angles={"a": period}), a[i], b[i])
         for ours, expected in zip(together, alone, strict=True):
             np.testing.assert_allclose(ours[i], expected, atol=1e-12)
+
+
+def test_networks_see_directions_as_cosine_and_sine_and_nothing_that_is_unseen():
+    # Rejects radians of another period, an order that changes, and a scale that is forgotten.
+    space = Space(
+        ("x", "heading", "speed", "phase"),
+        angles={"heading": 360.0, "phase": 4.0},
+        scale={"speed": 10.0, "x": 3.0},
+        unseen=("x",),
+        directions=("phase", "heading"),
+    )
+    vector, control = jnp.asarray([7.0, 30.0, 5.0, 1.0]), jnp.asarray([[2.0]])
+    expected = [0.5, 0.0, np.cos(np.pi / 6), 1.0, 0.5, 2.0]
+    np.testing.assert_allclose(space.network_input(vector, control), expected, atol=1e-15)
+    assert space.input_size == 5
+    hidden = Space(space.names, angles=("heading",), unseen=("heading",), directions=("heading",))
+    np.testing.assert_allclose(hidden.network_input(vector), [7.0, 5.0, 1.0])
+    assert hidden.input_size == 3
+    plain = Space(space.names, scale=2.0)
+    np.testing.assert_allclose(plain.network_input(vector), vector / 2)
+    assert plain.input_size == 4
+
+
+def test_what_networks_see_is_named_as_in_the_space():
+    with pytest.raises(ValueError, match=r"`unseen` must name components .* got \['z'\]"):
+        Space(("x", "y"), unseen=("z",))
+    with pytest.raises(ValueError, match=r"`directions` must name angles .* got \['x'\]"):
+        Space(("x", "y"), angles=("y",), directions=("x",))

@@ -5,6 +5,7 @@ always; values only when they are known, that is outside of `jit`, `grad` and `v
 """
 
 import difflib
+import numbers
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -80,3 +81,13 @@ def check_known(what: str, unknown: Iterable[str], known: Sequence[str]) -> None
     closest = [hint[0] for hint in hints if hint]
     advice = f" Did you mean {', '.join(repr(name) for name in closest)}?" if closest else ""
     raise ValueError(f"{what}: got {unknown}, but there are only {list(known)}.{advice}")
+
+
+def check_whole(name: str, value: Any, lowest: int, highest: int | None = None) -> None:
+    """Raises unless a value is a whole number within its limits."""
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        whole = int(value)
+        if lowest <= whole and (highest is None or whole <= highest):
+            return
+    limits = f"at least {lowest}" if highest is None else f"between {lowest} and {highest}"
+    raise ValueError(f"`{name}` must be a whole number, {limits}: got {value!r}.")

@@ -93,7 +93,7 @@ class ConvolutionalNetwork(eqx.Module):
 
     def __call__(self, image: Float[Array, "h w c"]) -> Float[Array, " outputs"]:
         for kernel, bias in zip(self.kernels, self.biases, strict=True):
-            image = _convolve(image, kernel, self.stride) + bias[None, None, :]
+            image = convolve(image, kernel, self.stride) + bias[None, None, :]
             image = _max_pool(jax.nn.relu(image))
         return jax.nn.relu(self.dense(image.ravel()))
 
@@ -165,11 +165,11 @@ class KeypointNetwork(eqx.Module):
         height, width, _ = image.shape
         # Half a cell on each side, so that the windows of the first kernel are about their cells.
         edges = [(CELL // 2, CELL // 2 + -size % CELL) for size in (height, width)]
-        signal = _convolve(jnp.pad(image, (*edges, (0, 0))), self.kernels[0], CELL)
+        signal = convolve(jnp.pad(image, (*edges, (0, 0))), self.kernels[0], CELL)
         signal = jax.nn.relu(signal + self.biases[0][None, None, :])
         for kernel, bias in zip(self.kernels[1:], self.biases[1:], strict=True):
             padded = jnp.pad(signal, ((1, 1), (1, 1), (0, 0)))
-            signal = jax.nn.relu(_convolve(padded, kernel, 1) + bias[None, None, :])
+            signal = jax.nn.relu(convolve(padded, kernel, 1) + bias[None, None, :])
         output = jax.vmap(self.cells)(signal.reshape(-1, signal.shape[-1]))
         offsets = output[:, self.num_points :].reshape(-1, self.num_points, 2)
         # A vote of one means a disc's width away, two cells, and not the width of the image.
@@ -184,8 +184,12 @@ def _cell_middles(height: int, width: int) -> np.ndarray:
     return np.stack([np.tile(x, y.size), np.repeat(y, x.size)], -1)
 
 
-def _convolve(image: Array, kernel: Array, stride: int) -> Array:
-    """An unpadded convolution."""
+Stride = int | tuple[int, int]
+"""Of a convolution: the same along both axes, or one for the rows and one for the columns."""
+
+
+def convolve(image: Array, kernel: Array, stride: Stride) -> Array:
+    """An unpadded convolution of (height, width, channels)."""
     # A CPU is fastest with what it is told; a GPU has few fast programs for strides, and hardly
     # any for three channels. The choice is made when a program is lowered.
     plain = functools.partial(_plain_convolution, stride=stride)
@@ -193,34 +197,41 @@ def _convolve(image: Array, kernel: Array, stride: int) -> Array:
     return jax.lax.platform_dependent(image, kernel, cuda=folded, rocm=folded, default=plain)
 
 
-def _plain_convolution(image: Array, kernel: Array, stride: int) -> Array:
+def _plain_convolution(image: Array, kernel: Array, stride: Stride) -> Array:
     return jax.lax.conv_general_dilated(
         image[None],
         kernel,
-        (stride, stride),
+        _both_axes(stride),
         "VALID",
         dimension_numbers=("NHWC", "HWIO", "NHWC"),
     )[0]
 
 
-def _folded_convolution(image: Array, kernel: Array, stride: int) -> Array:
+def _folded_convolution(image: Array, kernel: Array, stride: Stride) -> Array:
     """The same without a stride: each block of pixels becomes one pixel with more channels.
 
     Zeros at the end of the kernel make its size a multiple of the stride, too. Images whose size
     is none are left as they are.
     """
-    if any(size % stride for size in image.shape[:2]):
+    strides = _both_axes(stride)
+    if any(size % step for size, step in zip(image.shape, strides, strict=False)):
         return _plain_convolution(image, kernel, stride)
-    missing = [(0, -size % stride) for size in kernel.shape[:2]]
+    missing = [(0, -size % step) for size, step in zip(kernel.shape, strides, strict=False)]
     kernel = jnp.pad(kernel, (*missing, (0, 0), (0, 0)))
-    return _plain_convolution(_fold(image, stride), _fold(kernel, stride), 1)
+    return _plain_convolution(_fold(image, strides), _fold(kernel, strides), 1)
 
 
-def _fold(blocks: Array, size: int) -> Array:
-    """(height, width, channels, ...) to (height / size, width / size, size² channels, ...)."""
+def _both_axes(stride: Stride) -> tuple[int, int]:
+    return (stride, stride) if isinstance(stride, int) else stride
+
+
+def _fold(blocks: Array, size: tuple[int, int]) -> Array:
+    """(height, width, channels, ...) to (height / a, width / b, a b channels, ...)."""
+    rows, columns = size
     height, width, depth, *rest = blocks.shape
-    split = blocks.reshape(height // size, size, width // size, size, depth, *rest)
-    return split.swapaxes(1, 2).reshape(height // size, width // size, size**2 * depth, *rest)
+    split = blocks.reshape(height // rows, rows, width // columns, columns, depth, *rest)
+    folded = (height // rows, width // columns, rows * columns * depth, *rest)
+    return split.swapaxes(1, 2).reshape(folded)
 
 
 def _max_pool(image: Array) -> Array:

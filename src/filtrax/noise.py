@@ -3,12 +3,14 @@
 A noise is a *head* (none for constant noise, or a network for heteroscedastic noise) times a
 *shape* (diagonal or full) plus a *floor*:
 
-    diagonal   C = diag((o + b)² + ε)
-    full       C = L Lᵀ + diag(ε),   L = lower triangle filled with o + b
+    diagonal   C = diag((o + u b)² + ε)
+    full       C = L Lᵀ + diag(ε),   L = lower triangle filled with o + u b
 
-where o is the head's output (zero without a head), b a learned offset that is set so that C
+where o is the head's output (zero without a head), u b a learned offset that is set so that C
 equals the start value while o is zero, and ε a fixed variance floor (Kloss et al. 2021,
-section 4.2, after Haarnoja et al. 2016).
+section 4.2, after Haarnoja et al. 2016). The fixed unit u is the start value's standard deviation:
+a step of an optimizer then changes noise in proportion to its start, whether it is 30 pixels or
+a tenth of a degree.
 """
 
 import abc
@@ -50,10 +52,17 @@ class AbstractNoise(eqx.Module):
         """The covariance."""
 
 
+class Unit(eqx.Module):
+    """In what a learned number is counted: given, and never trained."""
+
+    value: Float[Array, "..."]
+
+
 class DiagonalNoise(AbstractNoise):
-    """Independent components: variance (o + b)² + ε."""
+    """Independent components: variance (o + u b)² + ε."""
 
     bias: Float[Array, " x"]
+    unit: Unit
     floor: tuple[float, ...] = eqx.field(static=True)
     head: Head | None = None
 
@@ -61,9 +70,14 @@ class DiagonalNoise(AbstractNoise):
     def size(self) -> int:
         return len(self.floor)
 
+    @property
+    def offset(self) -> Float[Array, " x"]:
+        """u b, in natural units."""
+        return self.unit.value * self.bias
+
     def __call__(self, *inputs: Any) -> Float[Array, "x x"]:
         std, floor = self._unfloored(inputs), np.asarray(self.floor, self.bias.dtype)
-        # √(o + b)² has no derivative at zero; without a floor, o + b itself is a factor.
+        # √(o + u b)² has no derivative at zero; without a floor, o + u b itself is a factor.
         floored = jnp.sqrt(std**2 + np.where(floor > 0, floor, 1))
         return jnp.diag(jnp.where(floor > 0, floored, std))
 
@@ -71,19 +85,25 @@ class DiagonalNoise(AbstractNoise):
         return jnp.diag(self._unfloored(inputs) ** 2 + np.asarray(self.floor, self.bias.dtype))
 
     def _unfloored(self, inputs: Sequence[Any]) -> Float[Array, " x"]:
-        return _offset(self.head, self.bias, inputs)
+        return _entries(self.head, self.offset, inputs)
 
 
 class FullNoise(AbstractNoise):
     """Correlated components: covariance L Lᵀ + diag(ε)."""
 
     bias: Float[Array, " entries"]
+    unit: Unit
     floor: tuple[float, ...] = eqx.field(static=True)
     head: Head | None = None
 
     @property
     def size(self) -> int:
         return len(self.floor)
+
+    @property
+    def offset(self) -> Float[Array, " entries"]:
+        """u b, in natural units."""
+        return self.unit.value * self.bias
 
     def __call__(self, *inputs: Any) -> Float[Array, "x x"]:
         if not any(self.floor):
@@ -96,7 +116,7 @@ class FullNoise(AbstractNoise):
         return triangle @ triangle.T + np.diag(np.asarray(self.floor, self.bias.dtype))
 
     def _triangle(self, inputs: Sequence[Any]) -> Float[Array, "x x"]:
-        entries = _offset(self.head, self.bias, inputs)
+        entries = _entries(self.head, self.offset, inputs)
         lower = np.tri(self.size, dtype=bool)
         place = np.cumsum(lower).reshape(lower.shape) - 1
         return jnp.where(lower, entries[place], 0.0)
@@ -192,12 +212,21 @@ def _build(head: Head | None, start: Any, floor: Any) -> DiagonalNoise | FullNoi
         raise ValueError(f"`floor` must be finite and not negative, got {floor}.")
     floor_values = tuple(float(value) for value in floors)
     if start.ndim == 1:
-        return DiagonalNoise(_diagonal_bias(start, floors), floor_values, head)
+        bias, unit = _counted(_diagonal_offset(start, floors), start)
+        return DiagonalNoise(bias, unit, floor_values, head)
     check_covariance("start", start)
-    return FullNoise(_full_bias(start, floors), floor_values, head)
+    rows, _ = np.tril_indices(size)
+    bias, unit = _counted(_full_offset(start, floors), jnp.sqrt(jnp.diagonal(start))[rows])
+    return FullNoise(bias, unit, floor_values, head)
 
 
-def _diagonal_bias(std: Array, floor: np.ndarray) -> Array:
+def _counted(offset: Array, unit: Array) -> tuple[Array, Unit]:
+    """An offset in units, of which one that is zero is counted as one."""
+    unit = jax.lax.stop_gradient(jnp.where(unit > 0, unit, 1.0))
+    return offset / unit, Unit(unit)
+
+
+def _diagonal_offset(std: Array, floor: np.ndarray) -> Array:
     if is_concrete(std):
         values = np.asarray(std, np.float64)
         if not (np.isfinite(values).all() and (values >= 0).all()):
@@ -213,7 +242,7 @@ def _diagonal_bias(std: Array, floor: np.ndarray) -> Array:
     return jnp.where(floor > 0, above, std)
 
 
-def _full_bias(covariance: Array, floor: np.ndarray) -> Array:
+def _full_offset(covariance: Array, floor: np.ndarray) -> Array:
     # The floor, rounded to the precision of the covariance, is not under the floor.
     rounding = 4 * float(jnp.finfo(covariance.dtype).eps) * floor
     diagonal = jnp.diagonal(covariance) - floor.astype(covariance.dtype)
@@ -229,9 +258,9 @@ def _full_bias(covariance: Array, floor: np.ndarray) -> Array:
     return jax.jit(square_root)(above)[np.tril_indices(len(floor))]
 
 
-def _offset(head: Head | None, bias: Array, inputs: Sequence[Any]) -> Array:
+def _entries(head: Head | None, offset: Array, inputs: Sequence[Any]) -> Array:
     if head is None:
-        return bias
+        return offset
     output = head(*inputs)
-    check_shape("output of the noise head", output, bias.shape)
-    return output + bias
+    check_shape("output of the noise head", output, offset.shape)
+    return output + offset

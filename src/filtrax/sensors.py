@@ -30,12 +30,15 @@ class Measurement(eqx.Module):
     - `features`: what a learned likelihood or a recurrent network uses instead; any pytree.
     - `observed`: whether there is a measurement at all (a scalar), or which components there
       are. Only Gaussian measurements can be split into components.
+    - `novelty`: how unlike the training data the reading is, where the sensor says it; above 1
+      is an alarm (`filtrax.novelty`).
     """
 
     value: Float[Array, "*b z"]
     covariance: Float[Array, "*b r r"]  # of the size of the value: `check_model` sees to it
     features: PyTree = None
     observed: Any = True
+    novelty: Float[Array, "*b"] | None = None
 
     def seen(self) -> Array:
         """Which components were observed."""
@@ -167,7 +170,12 @@ def sense(
     if jnp.ndim(observed) > 0:
         check_shape("observed", observed, measurement.value.shape)
     both = jnp.logical_and(measurement.observed, observed)
-    return eqx.tree_at(lambda m: m.observed, measurement, both)
+    measurement = eqx.tree_at(lambda m: m.observed, measurement, both)
+    if measurement.novelty is None:
+        return measurement
+    # What was not read, and is zero here, is nothing to warn of.
+    novelty = jnp.where(jnp.any(observed), measurement.novelty, 0.0)
+    return eqx.tree_at(lambda m: m.novelty, measurement, novelty)
 
 
 def _sense_stack(
@@ -194,11 +202,13 @@ def _sense_stack(
         )
     ]
     whole = all(part.observed is True for part in parts)
+    novelties = [part.novelty for part in parts if part.novelty is not None]
     return Measurement(
         jnp.concatenate([part.value for part in parts]),
         block_diag(*(part.covariance for part in parts)),
         tuple(part.features for part in parts),
         True if whole else jnp.concatenate([part.seen() for part in parts]),
+        jnp.stack(novelties).max() if novelties else None,
     )
 
 

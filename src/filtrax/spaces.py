@@ -23,6 +23,7 @@ class Space(eqx.Module):
     ```python
     pose = Space(("x", "y", "heading"), angles=("heading",))
     car = Space(("x", "heading"), angles={"heading": 360.0}, scale={"x": 10.0})
+    anywhere = Space(pose.names, angles=("heading",), unseen=("x", "y"), directions=("heading",))
     ```
 
     **Arguments:**
@@ -32,6 +33,9 @@ class Space(eqx.Module):
       to their periods. Their values live in [-period/2, period/2).
     - `bounds`: a mapping from names to (lower, upper).
     - `scale`: what networks divide a component by: one number, or a mapping from names.
+    - `unseen`: the names of components that are no input of networks, like a position in a world
+      that is the same everywhere.
+    - `directions`: the names of angles that networks see as cosine and sine.
     """
 
     names: tuple[str, ...] = eqx.field(static=True)
@@ -39,6 +43,8 @@ class Space(eqx.Module):
     periods: tuple[float | Array | None, ...]
     bounds: tuple[tuple[float, float] | None, ...] = eqx.field(static=True)
     scale: tuple[float, ...] = eqx.field(static=True)
+    unseen: tuple[str, ...] = eqx.field(static=True)
+    directions: tuple[str, ...] = eqx.field(static=True)
 
     def __init__(
         self,
@@ -47,6 +53,8 @@ class Space(eqx.Module):
         angles: Sequence[str] | Mapping[str, float] = (),
         bounds: Mapping[str, tuple[float, float]] | None = None,
         scale: float | Mapping[str, float] = 1.0,
+        unseen: Sequence[str] = (),
+        directions: Sequence[str] = (),
     ):
         if isinstance(names, str) or len(names) == 0 or len(set(names)) != len(names):
             raise ValueError(f"`names` must be a sequence of distinct names, got {names!r}.")
@@ -57,14 +65,18 @@ class Space(eqx.Module):
         bounds = {} if bounds is None else bounds
         if not isinstance(scale, Mapping):
             scale = dict.fromkeys(names, scale)
-        for argument, given in (("angles", angles), ("bounds", bounds), ("scale", scale)):
-            unknown = [name for name in given if name not in names]
+        given = {"angles": angles, "bounds": bounds, "scale": scale, "unseen": unseen}
+        for argument, chosen in given.items():
+            unknown = [name for name in chosen if name not in names]
             check_known(f"`{argument}` must name components of the space", unknown, names)
+        straight = [name for name in directions if name not in angles]
+        check_known("`directions` must name angles of the space", straight, [*angles])
         _check_numbers(angles, bounds, scale)
         self.names = tuple(names)
         self.periods = tuple(angles.get(name) for name in names)
         self.bounds = tuple(bounds.get(name) for name in names)
         self.scale = tuple(float(scale.get(name, 1.0)) for name in names)
+        self.unseen, self.directions = tuple(unseen), tuple(directions)
 
     @property
     def size(self) -> int:
@@ -111,10 +123,30 @@ class Space(eqx.Module):
         """A vector in the units that networks see."""
         return vector / np.asarray(self.scale, vector.dtype)
 
+    @property
+    def input_size(self) -> int:
+        """How many numbers networks see of a vector."""
+        directions = [name for name in self.directions if name not in self.unseen]
+        return self.size - len(set(self.unseen)) + len(directions)
+
     def network_input(self, vector: Float[Array, " x"], *others: Any) -> Float[Array, " inputs"]:
-        """The scaled vector, followed by all entries of other trees, like a control."""
+        """What networks see of a vector, followed by all entries of other trees, like a control.
+
+        That is the scaled components in their order, and then the cosines and the sines of all
+        directions; what is unseen is left out.
+        """
         rest = [jnp.ravel(leaf) for leaf in jax.tree.leaves(others)]
-        return jnp.concatenate([self.scaled(vector), *rest])
+        return jnp.concatenate([*self._seen(vector), *rest])
+
+    def _seen(self, vector: Array) -> list[Array]:
+        hidden = {*self.unseen, *self.directions}
+        if not hidden:
+            return [self.scaled(vector)]
+        plain = np.asarray([j for j, name in enumerate(self.names) if name not in hidden], int)
+        turned = self.index(*(name for name in self.directions if name not in self.unseen))
+        _, periods = self._circular(vector.dtype)
+        angles = (vector * (2 * math.pi / periods))[np.asarray(turned, int)]
+        return [self.scaled(vector)[plain], jnp.cos(angles), jnp.sin(angles)]
 
     def unscaled(self, output: Float[Array, " x"]) -> Float[Array, " x"]:
         """The output of a network in natural units."""

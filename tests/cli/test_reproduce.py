@@ -159,14 +159,14 @@ def test_a_packed_file_goes_on_in_another_folder(trained, tmp_path):
 
 
 def test_a_packed_file_holds_what_a_table_starts_from(trained, tmp_path):
-    table = next(table for table in map(read_table, table_names()) if table.start is not None)
-    source = tmp_path / "a" / table.start.table / "models" / "x" / "model.npz"
+    table = next(table for table in map(read_table, table_names()) if table.start)
+    source = tmp_path / "a" / table.start[0].table / "models" / "x" / "model.npz"
     source.parent.mkdir(parents=True)
     source.write_text("model")
     options = (table.name, "--scale", "smoke", "--minutes", "0", "--pack", "file")
     assert call(*options, "--out", "a").exit_code == 0
     assert call(*options, "--out", "b").exit_code == 0
-    assert (tmp_path / "b" / table.start.table / "models" / "x" / "model.npz").is_file()
+    assert (tmp_path / "b" / table.start[0].table / "models" / "x" / "model.npz").is_file()
 
 
 def smoke_names(name):

@@ -137,10 +137,28 @@ def test_what_was_not_observed_does_not_count_and_constant_noise_has_no_correlat
     assert found == {}
 
 
+def test_scores_of_a_task_are_means_over_starts_for_each_sequence_of_a_member():
+    # Rejects the mean over sequences, and another member.
+    made = Evaluation.__new__(Evaluation)
+    made.scores = {"end": np.arange(12.0).reshape(2, 3, 2)}
+    np.testing.assert_array_equal(made.sequence_scores(1)["end"], [8.0, 9.0])
+
+
+def test_a_task_whose_images_do_not_show_states_has_no_map_of_them(monkeypatch):
+    made = Evaluation.__new__(Evaluation)
+    made.experiment, made.data = tiny_run.EXPERIMENT, tiny_run.TASK.data("test")
+    made.steps = {"process_covariance": np.tile(np.eye(4), (1, 1, 3, 4, 1, 1))}
+    made.details = Details()
+    assert set(made.shown(0)) > {"process_std", "counts"}
+    monkeypatch.setattr(type(tiny_run.TASK), "view", lambda task: None)
+    assert set(made.shown(0)) == {"process_std"}
+
+
 def test_figures_show_the_process_noise_of_the_first_initial_state():
     # Rejects another member, another start, and variances in place of standard deviations.
     rng = np.random.default_rng(0)
     made = Evaluation.__new__(Evaluation)
+    made.experiment = tiny_run.EXPERIMENT
     factors = np.sqrt(rng.uniform(1, 2, (2, 2, 3, 4, 4)))
     made.steps = {"process_covariance": factors[..., None] ** 2 * np.eye(4)}
     made.data = tiny_run.TASK.data("test")

@@ -5,11 +5,12 @@ import dataclasses
 import pytest
 
 import filtrax
-from filtrax.experiments.config import parse
+from filtrax.experiments.config import as_dict, build, parse
 from filtrax.experiments.filters import Ekf, Lstm, Mcukf, Particle, Ukf
 from filtrax.experiments.parsing import ConfigurationError
 from filtrax.experiments.settings import Experiment, StageSettings
 from filtrax.tasks.disc import DiscModel, DiscTask
+from filtrax.tasks.kitti import Fold, Frames, KittiModel, KittiTask
 
 
 @pytest.mark.parametrize(
@@ -118,3 +119,50 @@ def test_experiments_that_differ_in_numbers_alone_are_one_program():
     kernels = Particle(kernel_std=5.0, soft_resampling=0.25, resample_every=10)
     assert kernels.program == Particle(resample_every=2).program
     assert kernels.program != Particle().program
+
+
+def test_a_task_brings_the_settings_of_its_model_and_a_name():
+    assert Experiment() == Experiment(name="disc", task=DiscTask(), model=DiscModel())
+    assert Experiment(task=KittiTask()) == Experiment("kitti", task=KittiTask(), model=KittiModel())
+    with pytest.raises(ValueError, match="task 'kitti', a KittiModel, got a DiscModel"):
+        Experiment(task=KittiTask(), model=DiscModel())
+    # What was written before there were other tasks says nothing of a kind.
+    old = parse(Experiment, {"task": {"num_distractors": 3}, "model": {"sensor_std": 7.0}})
+    assert (old.task, old.model) == (DiscTask(num_distractors=3), DiscModel(sensor_std=7.0))
+    assert "kind" not in as_dict(old)["model"]
+
+
+def test_choosing_a_task_on_the_command_line_chooses_its_model():
+    # Rejects settings of the disc model that stay behind, in a file or by default.
+    file = {"name": "mine", "task": {"num_distractors": 3}, "model": {"sensor": "keypoints"}}
+    overrides = ["model.process=analytical", "task.split.kind=frames", "task.kind=kitti"]
+    for mapping in ({}, file):
+        chosen = build(Experiment, mapping, [*overrides, "task.split.test.1=3400"])
+        split = Frames(test=(3000, 3400))
+        assert chosen == Experiment(
+            task=KittiTask(split=split), model=KittiModel(process="analytical")
+        )
+        assert parse(Experiment, as_dict(chosen)) == chosen
+    kitti = {"task": {"kind": "kitti", "split": {"test": "07"}}, "model": {"dropout": 0.1}}
+    same = build(Experiment, kitti, ["task.kind=kitti", "name=seven"])
+    assert same == Experiment(
+        "seven", task=KittiTask(split=Fold("07")), model=KittiModel(dropout=0.1)
+    )
+    assert build(Experiment, kitti, ["task.kind=disc"]) == Experiment()
+
+
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [
+        ({"task": {"kind": "kiti"}}, "`task.kind` must be one of .* Did you mean 'kitti'"),
+        (
+            {"task": {"kind": "kitti"}, "model": {"process_std": 1.0}},
+            "There is no setting `model.process_std`.* Did you mean 'process_stds'",
+        ),
+        ({"model": {"kind": "kitti"}}, "There is no setting `model.kind`"),
+        ({"dropout": 0.1}, "There is no setting `dropout`. Did you mean `model.dropout`"),
+    ],
+)
+def test_settings_of_another_task_are_named(mapping, message):
+    with pytest.raises(ConfigurationError, match=message):
+        parse(Experiment, mapping)

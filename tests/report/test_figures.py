@@ -168,8 +168,8 @@ def test_a_photograph_keeps_its_look():
 def test_the_player_places_states_and_ellipses_by_the_view(runs):
     arrays, images = runs[0].evaluation, {}
     player = playable(runs[0], images)
-    margin = player["margin"]
     sequence = player["sequences"][1]
+    margin = sequence["margin"]
     expected = arrays["means"][1, :, :2] + arrays["view_offset"] + margin
     np.testing.assert_allclose(sequence["estimate"], expected, atol=0.006)
     # The ellipse holds the points at Mahalanobis distance two: another road to its half axes.
@@ -182,7 +182,9 @@ def test_the_player_places_states_and_ellipses_by_the_view(runs):
     normal = np.asarray([-direction[1], direction[0]])
     assert normal @ np.linalg.solve(covariance, normal) * short**2 == pytest.approx(4, abs=0.02)
     errors = arrays["states"][1] - arrays["means"][1]
-    np.testing.assert_allclose(sequence["distance"], np.linalg.norm(errors, axis=-1))
+    distance, visible = sequence["readings"]
+    np.testing.assert_allclose(distance.values, np.linalg.norm(errors, axis=-1))
+    np.testing.assert_array_equal(visible.values, arrays["visible"][1])
     stds = np.sqrt(np.diagonal(arrays["covariances"][1], axis1=1, axis2=2))
     np.testing.assert_allclose(sequence["errors"][2].series[0].high, 2 * stds[:, 2])
 
@@ -201,4 +203,4 @@ def test_recorded_errors_are_shown_instead_of_differences(tmp_path):
     arrays = evaluation(Sizes())
     np.savez(folder / "evaluation.npz", **arrays, errors=np.full(arrays["states"].shape, 0.5))
     player = playable(read_runs([folder])[0], {})
-    np.testing.assert_allclose(player["sequences"][0]["distance"], 1.0)
+    np.testing.assert_allclose(player["sequences"][0]["readings"][0].values, 1.0)

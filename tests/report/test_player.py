@@ -20,6 +20,17 @@ def step(browser):
     return int(browser.text(part("step")).split(" of ")[0])
 
 
+def reading(browser, name):
+    return browser.text(f'#sequences [data-reading="{name}"]')
+
+
+def shown_layers(browser):
+    return browser.run(
+        "[...document.querySelectorAll('#sequences [type=checkbox]')]"
+        ".filter(b => b.offsetParent).map(b => b.value)"
+    )
+
+
 def picture(browser):
     """What the canvas shows, once it is drawn."""
     browser.settle()
@@ -73,9 +84,9 @@ def test_numbers_beside_the_image_are_those_of_the_step(opened):
     arrays = evaluation(SMALL)
     opened.click_on(part("forward"))
     error = np.linalg.norm(arrays["states"][0, 1] - arrays["means"][0, 1])
-    value, unit = opened.text(part("distance")).split()
+    value, unit = reading(opened, "Distance").split()
     assert (float(value), unit) == (pytest.approx(error, rel=1e-3), "px")
-    assert opened.text(part("visible")) == str(arrays["visible"][0, 1])
+    assert reading(opened, "Visible pixels") == str(arrays["visible"][0, 1])
 
 
 def test_keys_step_jump_and_play(opened):
@@ -152,9 +163,7 @@ def test_layers_are_drawn_where_they_belong_and_can_be_hidden(opened):
     opened.click_on(part("forward"))
     place = arrays["states"][0, 1, :2] + SMALL.image / 2 + SMALL.image // 8
     pictures = {picture(opened)}
-    boxes = opened.run(
-        "[...document.querySelectorAll('#sequences [type=checkbox]')].map(b => b.value)"
-    )
+    boxes = shown_layers(opened)
     assert len(boxes) == 7
     for box in boxes:
         opened.click_on(f"#sequences [value={box}]")
@@ -180,10 +189,10 @@ def test_runs_and_sequences_can_be_chosen_and_the_step_stays(opened):
     assert options == ["one", "two"]
     opened.click_on(part("forward"))
     pictures = [picture(opened)]
-    error = opened.text(part("distance"))
+    error = reading(opened, "Distance")
     choose(opened, "run", 1)
     assert step(opened) == 2
-    assert opened.text(part("distance")) != error
+    assert reading(opened, "Distance") != error
     assert opened.text('#process-noise [data-part="which"]') == "sequence 1 of two"
     pictures.append(picture(opened))
     predicted = line_paths(opened, "#process-noise figure")["predicted"]
@@ -214,8 +223,5 @@ def test_the_least_evaluation_with_gaps_is_drawn_on_a_plain_background(opened, f
         opened.press("ArrowRight")
         pictures.add(picture(opened))
     assert len(pictures) == SMALL.steps
-    shown = opened.run(
-        "[...document.querySelectorAll('#sequences [type=checkbox]')]"
-        ".filter(b => b.offsetParent).map(b => b.value)"
-    )
-    assert shown == ["trail", "ellipse", "truth", "estimate"]
+    assert shown_layers(opened) == ["path", "ellipse", "truth", "estimate"]
+    assert not opened.run(f"document.querySelector('{part('camera')}').offsetParent")

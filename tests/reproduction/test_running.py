@@ -20,6 +20,7 @@ from filtrax.reproduction.groups import group
 from filtrax.reproduction.records import Results, read_records
 from filtrax.reproduction.running import Plan, reproduce
 from filtrax.reproduction.tables import Axis, Value
+from filtrax.training.parts import trainable
 from reproduction.tiny_table import (
     DATA,
     NOISE,
@@ -91,8 +92,8 @@ def test_a_record_says_everything_of_its_cell(whole):
     assert found["scale"] == "paper"
     assert found["epochs"] == {"done": 2, "planned": 2}
     assert found["seeds"] == [0, 1]
-    _, model = tiny_run.build_once(cells["large_3"].experiment, None)
-    leaves = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))
+    both = tiny_run.build_once(cells["large_3"].experiment, None)
+    leaves = jax.tree.leaves(eqx.filter(both, trainable(*both, ("model",))))
     assert found["parameters"] == sum(leaf[0].size for leaf in leaves)
     assert found["seconds"]["members"] == 2
     assert found["seconds"]["training"] > 0

@@ -7,29 +7,9 @@ import pytest
 from filtrax.reproduction import tables
 from filtrax.reproduction.groups import group
 from filtrax.reproduction.records import Results
-from filtrax.reproduction.running import GroupRun, Plan, reproduce
+from filtrax.reproduction.running import Plan, reproduce
 from filtrax.reproduction.tables import Axis, Value
 from reproduction.tiny_table import DATA, NOISE, Recorder, tiny_table
-
-
-class FakeTraining:
-    """In the place of `GroupRun.train`: writes records at once."""
-
-    def __init__(self):
-        self.names = []
-
-    def __call__(self, run):
-        self.names.append([cell.name for cell in run.group.cells])
-        for cell in run.group.cells:
-            header = run._header(cell, {})
-            run.results.write(cell, header | {"epochs": {"done": run.group.num_epochs}})
-
-
-@pytest.fixture
-def fake(monkeypatch):
-    fake = FakeTraining()
-    monkeypatch.setattr(GroupRun, "train", lambda run: fake(run))
-    return fake
 
 
 def test_a_cell_with_a_record_is_not_run_again(fake, tmp_path):

@@ -13,6 +13,7 @@ from filtrax.experiments.settings import Experiment
 from filtrax.reproduction.claims import judge
 from filtrax.reproduction.scales import LIMITS
 from filtrax.reproduction.tables import SCALES, read_table, table_names
+from reproduction.few_folds import few_folds
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -147,7 +148,7 @@ def test_a_cell_that_is_no_experiment_is_named(tmp_path):
 
 
 def test_a_start_must_exist(tmp_path):
-    start = '[start]\ntable = "disc_sensor"\naxes = ["data"]\nlabels = { distractors = "30" }\n'
+    start = '[[start]]\ntable = "disc_sensor"\naxes = ["data"]\nlabels = { distractors = "30" }\n'
     text = FILE.replace("[[adjust]]", start + "\n[[adjust]]", 1)
     table = own_table(tmp_path, text.replace("9, Q/10", "9"))
     assert table.cells("smoke")[-1].start == ("disc_sensor", "30_9", ("model",))
@@ -157,7 +158,7 @@ def test_a_start_must_exist(tmp_path):
 
 @pytest.mark.parametrize("name", table_names())
 def test_every_cell_of_every_table_is_an_experiment_at_every_scale(name):
-    table = read_table(name)
+    table = few_folds(read_table(name))
     for scale in SCALES:
         cells = table.cells(scale)
         names = {cell.name for cell in cells}
@@ -167,18 +168,23 @@ def test_every_cell_of_every_table_is_an_experiment_at_every_scale(name):
             continue
         limits = LIMITS[scale]
         for cell in cells:
-            experiment = cell.experiment
-            assert experiment.task.num_train == limits.task["num_train"]
+            experiment, task = cell.experiment, cell.experiment.task
+            for setting, limit in limits.task[task.kind].items():
+                found = getattr(task, setting)
+                assert (found == limit) if isinstance(limit, tuple) else (0 < found <= limit)
+            # Streets have eleven drives, two cameras and mirrored images; a seventh validates.
+            windows = 6 * 4 * 10 * getattr(task, "windows_per_variant", 0) // 7
+            num_train = task.num_train if task.kind == "disc" else windows
             for stage in experiment.stages:
-                count = experiment.task.num_train * (experiment.task.num_steps // stage.length)
+                count = num_train * (task.num_steps // stage.length)
                 assert stage.num_epochs <= limits.stage["num_epochs"]
                 assert count // stage.batch_size >= 2
 
 
 @pytest.mark.parametrize("name", table_names())
 def test_every_table_can_be_printed_and_every_rule_finds_cells(name):
-    table = read_table(name)
-    assert set(table.blocks) <= {"column", "distractors"}
+    table = few_folds(read_table(name))
+    assert set(table.blocks) <= {"column", "distractors", "fold"}
     for row in table._printed.labels(table.metrics):
         values = [table.paper_value(row, metric) for metric in table.metrics]
         assert any(value is not None and math.isfinite(value[0]) for value in values)
@@ -187,7 +193,8 @@ def test_every_table_can_be_printed_and_every_rule_finds_cells(name):
         assert claim.says.endswith((".", ")"))
         for rule in claim.rules:
             alone = dataclasses.replace(claim, rules=(rule,))
-            findings = judge(alone, table, {}, {"column": "filtrax"}).findings
+            columns = {"column"} & {axis.name for axis in table.axes}
+            findings = judge(alone, table, {}, dict.fromkeys(columns, "filtrax")).findings
             assert findings
             assert all(finding.outcome == "missing" for finding in findings)
 

@@ -169,11 +169,15 @@ def parts(both):
     return {
         "encoder": model.sensor.encoder,
         "head": model.sensor.head,
-        "sensor noise": model.sensor.noise,
+        "sensor noise": without_unit(model.sensor.noise),
         "process": model.process,
-        "process noise": model.process_noise,
+        "process noise": without_unit(model.process_noise),
         "observe": model.observe,
     }
+
+
+def without_unit(noise):
+    return eqx.tree_at(lambda noise: noise.unit, noise, None)
 
 
 def pairs(first, second):

@@ -61,7 +61,7 @@ MODEL = StateSpaceModel(
     observe=Linear(jnp.asarray(H)),
     sensor=DirectSensor(constant_noise(R)),
 )
-PARAMETERS = [A, H, MODEL.process_noise.bias, MODEL.sensor.noise.bias]
+PARAMETERS = [A, H, MODEL.process_noise.offset, MODEL.sensor.noise.offset]
 
 
 def trajectory(labelled=LABELLED, observed=OBSERVED):

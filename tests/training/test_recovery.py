@@ -26,7 +26,7 @@ FILTERS = {
     "ukf": filtrax.UnscentedKalmanFilter(),
     "mcukf": filtrax.MonteCarloUnscentedKalmanFilter(num_samples=4),
 }
-OPTIMIZER = optax.adam(optax.cosine_decay_schedule(0.25, 80))
+OPTIMIZER = optax.adam(optax.cosine_decay_schedule(0.06, 120))
 NOISE = ("model.process_noise", "model.sensor.noise")
 
 
@@ -83,7 +83,7 @@ def test_recovers_the_true_noise_from_a_start_far_off(name, shape, objective):
             objective=OBJECTIVES[objective],
             train=NOISE,
             optimizer=OPTIMIZER,
-            num_steps=80,
+            num_steps=120,
             batch_size=50,
             key=jr.key(seed),
         )

@@ -1,13 +1,17 @@
 """`filtrax evaluate`."""
 
+import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from filtrax.cli.options import SPLIT
-from filtrax.cli.tables import print_metrics
+from filtrax.cli.tables import number_with_error, print_metrics
+
+_FOR_DRIVES = "of a drive in KITTI's layout that scores the run instead"
 
 
 def evaluate(
@@ -22,10 +26,32 @@ def evaluate(
         Path | None,
         typer.Option(help="Write the metrics as JSON too.", metavar="FILE", show_default=False),
     ] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(help=f"Folder {_FOR_DRIVES}.", metavar="DIR", show_default=False),
+    ] = None,
+    sequence: Annotated[
+        str | None,
+        typer.Option(help="Name of that drive, like 00.", metavar="NN", show_default=False),
+    ] = None,
+    frames: Annotated[
+        str | None,
+        typer.Option(
+            help="Its frames from A to before B; all without it.", metavar="A:B", show_default=False
+        ),
+    ] = None,
+    camera: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Its camera, like image_0. Repeatable.", metavar="NAME", show_default="the run's"
+        ),
+    ] = None,
 ) -> None:
-    """Compute the metrics of a trained run on one part of the data.
+    """Compute the metrics of a trained run on one part of the data, or on another drive.
 
     Example: filtrax evaluate runs/disc --split validation --members
+
+    A drive: filtrax evaluate runs/kitti_00_ekf --root kitti --sequence 05 --frames 0:1000
     """
     from filtrax.experiments import run as experiments
     from filtrax.experiments.records import RecordError, RunFolder, as_json, write_text
@@ -37,8 +63,47 @@ def evaluate(
             f"{run} has no trained filter yet: `filtrax train --resume {shlex.quote(str(run))}` "
             "finishes the run."
         )
-    result = experiments.evaluate(run, split)
+    if root is None and sequence is None and frames is None and not camera:
+        result = experiments.evaluate(run, split)
+    else:
+        result = _evaluate_drive(run, root, sequence, frames, camera or ())
     print_metrics(result, members=members)
+    if "windows" in result:
+        _print_windows(result)
     if out is not None:
         write_text(out, as_json(result, indent=2) + "\n")
         typer.echo(f"Metrics: {out}")
+
+
+def _evaluate_drive(
+    run: Path, root: Path | None, sequence: str | None, frames: str | None, cameras: Sequence[str]
+) -> dict[str, Any]:
+    from filtrax.experiments.run import evaluate_drive
+
+    if root is None or sequence is None:
+        raise ValueError(
+            "A drive must be named by --root and --sequence both, as in --root kitti --sequence 05."
+        )
+    return evaluate_drive(run, str(root), sequence, _range(frames), cameras)
+
+
+def _range(text: str | None) -> tuple[int, int] | None:
+    """Two whole numbers from a text like 0:1000."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+):(\d+)", text)
+    if found is None or int(found[1]) >= int(found[2]):
+        raise ValueError(
+            f"--frames must be two whole numbers A:B, A less than B, as in 3000:3500: got {text!r}."
+        )
+    return int(found[1]), int(found[2])
+
+
+def _print_windows(result: dict[str, Any]) -> None:
+    """The errors for each metre with their standard errors over windows."""
+    units = {"translation_error": "m/m", "rotation_error": "deg/m"}
+    for name, unit in units.items():
+        found = result["windows"][name]
+        value = number_with_error(found["mean"], found["standard_error"])
+        label = name.replace("_", " ")
+        typer.echo(f"{label}: {value} {unit} (± standard error over windows)")

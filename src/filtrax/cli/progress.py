@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from filtrax.cli.tables import number
+from filtrax.cli.tables import metric_name, number
 
 Clock = Callable[[], float]
 
@@ -67,7 +67,7 @@ class Stage:
         validation = [member.get("validation") or {} for member in members]
         names = dict.fromkeys(name for metrics in validation for name in metrics)
         parts = [f"loss {_mean(members, 'loss')}"]
-        parts += [f"validation {name} {_mean(validation, name)}" for name in names]
+        parts += [f"validation {metric_name(name)} {_mean(validation, name)}" for name in names]
         parts += [f"rollbacks {sum(member.get('rollbacks') or 0 for member in members)}"]
         if len(members) > 1:
             parts += [f"means of {len(members)} members"]

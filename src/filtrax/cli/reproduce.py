@@ -59,6 +59,15 @@ def reproduce(
             show_default="one, or any number where features are computed once",
         ),
     ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Change a setting of all cells, as for `filtrax train`. Repeatable.",
+            metavar="KEY=VALUE",
+            show_default=False,
+        ),
+    ] = None,
     minutes: Annotated[
         float | None,
         typer.Option(
@@ -117,6 +126,7 @@ def reproduce(
         num_epochs=epochs,
         seconds=None if minutes is None else 60 * minutes,
         most_data_sets=data_sets,
+        settings=tuple(settings or ()),
     )
     try:
         _run(tables, results, plan)
@@ -127,9 +137,10 @@ def reproduce(
 
 def _pack(tables: "list[Table]", results: "Results", file: Path) -> None:
     from filtrax.reproduction import packing
+    from filtrax.reproduction.tables import source_tables
 
-    sources = {table.start.table for table in tables if table.start is not None}
-    packing.pack(results, sorted({table.name for table in tables} | sources), file)
+    names = {table.name for table in tables} | source_tables(tables)
+    packing.pack(results, sorted(names), file)
     typer.echo(f"Packed into {file}")
 
 

@@ -9,7 +9,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-_NAMES = {"nll": "NLL", "nees": "NEES", "coverage_90": "coverage of 90 % intervals"}
+_NAMES = {
+    "nll": "NLL",
+    "nees": "NEES",
+    "coverage_90": "coverage of 90 % intervals",
+    "translation_error": "translation error (m/m)",
+    "rotation_error": "rotation error (°/m)",
+}
+
+
+def metric_name(name: str) -> str:
+    """How a metric is called in tables, with its unit if it has one of its own."""
+    return _NAMES.get(name, name.replace("_", " "))
 
 
 def number(value: SupportsFloat | None) -> str:
@@ -39,7 +50,7 @@ def print_metrics(result: Mapping[str, Any], *, members: bool = False) -> None:
     for name, mean in result["mean"].items():
         value = number_with_error(mean, result["standard_error"].get(name))
         own = [member["metrics"].get(name) for member in result["members"]] if members else []
-        table.add_row(_NAMES.get(name, name.replace("_", " ")), value, *map(number, own))
+        table.add_row(_name_among(result["mean"], name), value, *map(number, own))
     title = f"{result['name']}: {result['split']}, {result['num_sequences']} sequences"
     _print(title, table)
 
@@ -50,10 +61,19 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     names = [name for name in rows[0] if name != "name"]
     table.add_column("")
     for name in names:
-        table.add_column(_NAMES.get(name, name.replace("_", " ")), justify="right")
+        table.add_column(metric_name(name), justify="right")
     for row in rows:
         table.add_row(row["name"], *(number(row.get(name)) for name in names))
     _print(title, table)
+
+
+def _name_among(metrics: Mapping[str, Any], name: str) -> str:
+    """The name of a metric among others.
+
+    States that have an error of rotation hold angles beside lengths, and their distance adds both.
+    """
+    mixed = name == "distance" and "rotation_error" in metrics
+    return f"{metric_name(name)} (mixed units)" if mixed else metric_name(name)
 
 
 def _is_handy(value: float) -> bool:

@@ -1,7 +1,7 @@
 """From the settings of an experiment to the objects that train."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -10,6 +10,7 @@ import jax.random as jr
 import numpy as np
 
 from filtrax.experiments.settings import Experiment, StageSettings
+from filtrax.tasks import AbstractTask
 from filtrax.training.evaluation import ObjectiveScore, Score, tracking
 from filtrax.training.objectives import (
     LikelihoodContrast,
@@ -71,9 +72,11 @@ def blank_ensemble(experiment: Experiment, data: Trajectory) -> tuple[Any, Any]:
 
 
 def _build(experiment: Experiment, example: Trajectory, seeds: Any) -> tuple[Any, Any]:
+    task = cast(AbstractTask, experiment.task)  # whose model settings are those of the experiment
+
     def build(seed):
         filter_key, model_key = jr.split(jr.key(seed))
-        model = experiment.task.build(experiment.model, key=model_key)
+        model = task.build(experiment.model, key=model_key)
         return experiment.filter.build(model, example, key=filter_key), model
 
     return eqx.filter_vmap(build)(seeds)
@@ -106,13 +109,14 @@ def build_stage(experiment: Experiment, settings: StageSettings) -> Stage:
         warmup_steps=float(settings.warmup_steps),
         decay=float(settings.decay == "cosine"),
         clip_norm=settings.clip_norm,
+        augment=experiment.task.augment,
     )
 
 
 def _objective(experiment: Experiment, settings: StageSettings) -> Objective:
     """The stage's main objective, what is added to it, and their weights."""
     terms: dict[Objective, Any] = {_main(experiment, settings): settings.loss_weight}
-    learned = experiment.model.likelihood == "learned"
+    learned = experiment.model.likelihood != "gaussian"
     if settings.objective == "filter":
         warmup = Until(settings.sensor_warmup, settings.sensor_weight)
         terms[sensor_nll] = warmup

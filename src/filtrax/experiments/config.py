@@ -49,11 +49,18 @@ def read(
 
 def build(cls: type[Config], mapping: Mapping[str, Any], overrides: Iterable[str] = ()) -> Config:
     """The configuration in a mapping, with the overrides of `read`."""
-    overrides = sorted(overrides, key=lambda assignment: not _chooses_kind(assignment))
-    if overrides:
-        mapping = copy.deepcopy(dict(_resolved(cls, mapping)))
-    for assignment in overrides:
-        _assign(mapping, assignment)
+    overrides = list(overrides)
+    # Kinds first, and outer ones before inner ones: each choice begins with defaults of its own.
+    kinds = sorted(filter(_chooses_kind, overrides), key=lambda text: text.count("."))
+    others = [assignment for assignment in overrides if not _chooses_kind(assignment)]
+    for assignments in (kinds, others):
+        if not assignments:
+            continue
+        changed = copy.deepcopy(dict(_resolved(cls, mapping)))
+        for assignment in assignments:
+            _forget_followers(cls, changed, assignment)
+            _assign(changed, assignment)
+        mapping = changed
     return parse(cls, mapping)
 
 
@@ -122,6 +129,18 @@ def _assign(place: Any, assignment: str) -> None:
         place[parts[-1]] = value
     else:
         place[_index(place, parts[-1], parts[:-1])] = value
+
+
+def _forget_followers(cls: type, mapping: dict[str, Any], assignment: str) -> None:
+    """Removes what belongs to the present kind of a section, if it is about to change."""
+    key, _, value = assignment.partition("=")
+    leader, _, last = key.strip().rpartition(".")
+    section = mapping.get(leader)
+    present = section.get("kind") if isinstance(section, Mapping) else None
+    if last == "kind" and present not in (None, _parse_value(value.strip())):
+        for field in dataclasses.fields(cls):
+            if field.metadata.get("follows") == leader:
+                mapping.pop(field.name, None)
 
 
 def _resolved(cls: type, mapping: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -40,22 +40,25 @@ class Evaluation:
     It has one member for each seed.
 
     `steps` holds arrays with leading axes (members, perturbations, sequences, steps), `sensed`
-    such without perturbations.
+    such without perturbations, and `scores`, what the task reports of sequences, such without
+    steps.
     """
 
     def __init__(self, experiment: Experiment, filt: Any, model: Any, split: str):
         task = experiment.task
         self.experiment = experiment
-        self.filt, self.model = experiment.filter.for_test(filt), model
+        # A model that was loaded does not know that its training is over.
+        self.filt, self.model = experiment.filter.for_test(filt), eqx.nn.inference_mode(model)
         self.data = task.data(split)
         self.details = task.details(self.data)
         self.perturbations = task.perturbations()
         score = each_step(experiment.filter.density)
         count = jax.tree.leaves(eqx.filter(model, eqx.is_array))[0].shape[0]
         self.keys = jnp.stack([jr.key(TEST_SEED)] * count)
-        scores = evaluate(score, self.filt, model, self.data, self.perturbations, self.keys)
-        self.steps: dict[str, np.ndarray] = jax.tree.map(np.asarray, scores)
-        measured = in_chunks(_measure, self.data, model, self.keys)
+        steps = evaluate(score, self.filt, self.model, self.data, self.perturbations, self.keys)
+        self.steps: dict[str, np.ndarray] = jax.tree.map(np.asarray, steps)
+        self.scores = task.scores(self.data, self.steps["difference"])
+        measured = in_chunks(_measure, self.data, self.model, self.keys)
         measured = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), measured)
         self.sensed: dict[str, np.ndarray] = jax.tree.map(np.asarray, measured)
 
@@ -76,7 +79,12 @@ class Evaluation:
         }
         found |= _sensor_metrics(self.details, sensed, counts[0])
         found |= _process_metrics(self.details, steps)
+        found |= {name: np.nanmean(values) for name, values in self.sequence_scores(member).items()}
         return {name: float(value) for name, value in found.items()}
+
+    def sequence_scores(self, member: int) -> dict[str, np.ndarray]:
+        """What the task reports of each sequence: means over perturbations for one member."""
+        return {name: values[member].mean(0) for name, values in self.scores.items()}
 
     def shown(self, member: int) -> dict[str, Any]:
         """What figures show of the process noise of one member, from the first initial state.
@@ -87,8 +95,11 @@ class Evaluation:
         true, visible = self.details.process_covariance, self.details.visible
         true = None if true is None else _stds(np.asarray(true))
         visible = None if visible is None else np.asarray(visible)
+        found = over_a_sequence(predicted, true)
+        if self.experiment.task.view() is None:
+            return found
         positions = np.asarray(self.data.states)[..., :2]
-        return over_a_sequence(predicted, true) | over_the_plane(positions, predicted, visible)
+        return found | over_the_plane(positions, predicted, visible)
 
     def arrays(self, member: int) -> dict[str, np.ndarray]:
         """What a report draws of one member; see `docs/reference/run_folder.md`."""
@@ -96,14 +107,11 @@ class Evaluation:
         shown = slice(0, SHOWN_SEQUENCES)
         steps = {name: values[member, perturbation] for name, values in self.steps.items()}
         sensed = {name: values[member] for name, values in self.sensed.items()}
-        view = self.experiment.task.view()
         labels = np.broadcast_to(self._labels(), steps["difference"].shape)
         drawn = {
             "names": np.asarray(self.experiment.task.state_space.names),
             "units": np.asarray(self.experiment.task.units),
             "states": np.asarray(self.data.states)[shown],
-            "view_matrix": view.matrix,
-            "view_offset": view.offset,
             "measurements": sensed["value"][shown],
             "measurement_covariances": sensed["covariance"][shown],
             "all_sensor_std": _stds(sensed["covariance"]),
@@ -113,7 +121,22 @@ class Evaluation:
             "coverage_levels": np.asarray(LEVELS),
             "coverage": np.stack([_column_means(self._inside(steps, p), labels) for p in LEVELS]),
         }
+        drawn |= self.sequence_scores(member) | self._places()
         return drawn | self._shown_beliefs(member, perturbation) | self._known(shown)
+
+    def _places(self) -> dict[str, np.ndarray]:
+        """Where states are in the images, and which components of a state are measured.
+
+        Nothing is said of the latter where they are the first ones, as most often.
+        """
+        view, places = self.experiment.task.view(), {}
+        if view is not None:
+            places |= {"view_matrix": view.matrix, "view_offset": view.offset}
+        names, observed = self.model.state_space.names, self.model.observation_space.names
+        if set(observed) <= set(names) and observed != names[: len(observed)]:
+            measured = [names.index(name) for name in observed]
+            places["measured_components"] = np.asarray(measured)
+        return places
 
     def _shown_beliefs(self, member: int, perturbation: int) -> dict[str, np.ndarray]:
         """Estimates, particles and images of the sequences that are shown."""

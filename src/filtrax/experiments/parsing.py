@@ -6,7 +6,9 @@ names for keys (a table whose keys are free), or one of several dataclasses, whi
 chooses by their class variable of that name. What the file does not say stays as it is by default.
 TOML has no word for `None`; here it is "none".
 
-A field with the metadata `PYTHON_ONLY` cannot stand in a file.
+A field with the metadata `PYTHON_ONLY` cannot stand in a file. One with the metadata of `follows`
+depends on which kind another field has: if the file does not say it, or chooses another kind, it
+begins anew.
 """
 
 import dataclasses
@@ -22,6 +24,15 @@ Config = TypeVar("Config")
 
 PYTHON_ONLY = {"python_only": True}
 """Metadata of a field that no file can hold, because its values are no text."""
+
+
+def follows(leader: str, section: str = "") -> dict[str, str]:
+    """Metadata of a field that belongs to the kind of another one, which comes before it.
+
+    `section` is the attribute of the other one's value that holds the dataclass of this field.
+    """
+    return {"follows": leader, "section": section}
+
 
 _MISSING: Any = dataclasses.MISSING
 _SCALARS = {
@@ -74,7 +85,10 @@ def _section(cls: type, value: Any, where: str, default: Any) -> Any:
         key = _join(where, field.name)
         fallback = getattr(default, field.name) if type(default) is cls else _default(field)
         if field.name in value:
-            arguments[field.name] = _value(hints[field.name], value[field.name], key, fallback)
+            hint = _hint(field, hints, arguments)
+            arguments[field.name] = _value(hint, value[field.name], key, fallback)
+        elif "follows" in field.metadata:
+            continue  # the class itself knows what belongs to the other field
         elif fallback is _MISSING:
             raise ConfigurationError(
                 f"`{key}` is missing: it must be {_expected(hints[field.name])}."
@@ -85,6 +99,12 @@ def _section(cls: type, value: Any, where: str, default: Any) -> Any:
         return cls(**arguments)
     except ValueError as error:
         raise ConfigurationError(f"`{where}`: {error}" if where else str(error)) from error
+
+
+def _hint(field: dataclasses.Field, hints: Mapping[str, Any], before: Mapping[str, Any]) -> Any:
+    """The annotation of a field, or the one of its alternatives that a field before it chooses."""
+    section = field.metadata.get("section")
+    return getattr(before[field.metadata["follows"]], section) if section else hints[field.name]
 
 
 def _default(field: dataclasses.Field) -> Any:

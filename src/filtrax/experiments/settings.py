@@ -1,13 +1,21 @@
 """What an experiment consists of: the dataclasses that a configuration file fills."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 
 from filtrax.experiments.filters import Ekf, FilterSettings
+from filtrax.experiments.parsing import follows
 from filtrax.losses import Loss, mixed
 from filtrax.tasks.disc import DiscModel, DiscTask
+from filtrax.tasks.kitti import KittiModel, KittiTask
+
+Task = DiscTask | KittiTask
+Model = DiscModel | KittiModel
+
+_OF_THE_TASK: Any = None
+"""Stands for what an experiment takes from its task if nothing is said."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,18 +104,25 @@ class StartSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """Everything that a training run depends on."""
+    """Everything that a training run depends on.
 
-    name: str = "disc"
+    The name is by default that of the task, and the settings of the model are those that the task
+    has, with their defaults.
+    """
+
+    name: str = dataclasses.field(default=_OF_THE_TASK, metadata=follows("task"))
     seed: int = 0
     num_seeds: int = 1
-    task: DiscTask = dataclasses.field(default_factory=DiscTask)
-    model: DiscModel = dataclasses.field(default_factory=DiscModel)
+    task: Task = dataclasses.field(default_factory=DiscTask)
+    model: Model = dataclasses.field(
+        default=_OF_THE_TASK, metadata=follows("task", "model_settings")
+    )
     filter: FilterSettings = dataclasses.field(default_factory=Ekf)
     start: StartSettings = StartSettings()
     stages: tuple[StageSettings, ...] = (StageSettings(),)
 
     def __post_init__(self):
+        self._take_from_task()
         if self.num_seeds < 1 or self.seed < 0 or self.seed + self.num_seeds > 2**31:
             raise ValueError(
                 "seed must not be negative, num_seeds must be at least 1, and all seeds must be "
@@ -125,13 +140,33 @@ class Experiment:
                     f"length of stage {stage.name!r} must be at most the {self.task.num_steps} "
                     f"steps of the sequences (task.num_steps), got {stage.length}."
                 )
-            count = self.task.num_train * (self.task.num_steps // stage.length)
-            if stage.batch_size > count:
-                raise ValueError(
-                    f"frames_per_batch of stage {stage.name!r} must be at most {stage.length} "
-                    f"(length) times the {count} sub-sequences of an epoch, "
-                    f"got {stage.frames_per_batch}."
-                )
+            self._check_batch(stage)
+
+    def _take_from_task(self) -> None:
+        """Fills in what is by default the task's, and checks that the rest belongs to it."""
+        settings = type(self.task).model_settings
+        if self.name is None:
+            object.__setattr__(self, "name", self.task.kind)
+        if self.model is None:
+            object.__setattr__(self, "model", settings())
+        if not isinstance(self.model, settings):
+            raise ValueError(
+                f"model must be settings of the task {self.task.kind!r}, a {settings.__name__}, "
+                f"got a {type(self.model).__name__}."
+            )
+
+    def _check_batch(self, stage: StageSettings) -> None:
+        # How many windows recorded data have is not known before they are read; training, which
+        # reads them, refuses what cannot be.
+        if not isinstance(self.task, DiscTask):
+            return
+        count = self.task.num_train * (self.task.num_steps // stage.length)
+        if stage.batch_size > count:
+            raise ValueError(
+                f"frames_per_batch of stage {stage.name!r} must be at most {stage.length} "
+                f"(length) times the {count} sub-sequences of an epoch, "
+                f"got {stage.frames_per_batch}."
+            )
 
     @property
     def program(self) -> "Experiment":

@@ -29,6 +29,7 @@ class Info(eqx.Module):
       zero innovation and unit variance.
     - `gain`: the Kalman gain.
     - `effective_sample_size`: of the updated particles.
+    - `novelty`: how unlike the training data the reading was, if the sensor says so.
     """
 
     finite: Bool[Array, "*b"]
@@ -37,6 +38,7 @@ class Info(eqx.Module):
     innovation_covariance: Float[Array, "*b z z"] | None = None
     gain: Float[Array, "*b x z"] | None = None
     effective_sample_size: Float[Array, "*b"] | None = None
+    novelty: Float[Array, "*b"] | None = None
 
 
 class AbstractFilter(eqx.Module, Generic[Belief]):

@@ -1,5 +1,6 @@
 """Filtering one reading at a time, as they come in."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, Generic
 
@@ -73,7 +74,8 @@ def online(
         sensor_key, step_key = jr.split(key)
         measurement = sense(model.sensor, reading, observed, context, key=sensor_key)
         check_model(model, belief.moments(model.state_space), control, measurement)
-        return filt.step(model, belief, control, measurement, key=step_key)
+        belief, info = filt.step(model, belief, control, measurement, key=step_key)
+        return belief, dataclasses.replace(info, novelty=measurement.novelty)
 
     # A mask in the place of none lets readings go missing later without another compilation.
     # Stacked sensors without masks must stay a whole measurement, so they start without.

@@ -20,7 +20,8 @@ class RecurrentFilter(AbstractFilter[RecurrentBelief]):
     """LSTM layers and a decoder to mean and covariance (Kloss et al. 2021, section 5.2).
 
     The network sees the features of a measurement (its value where there are none), the control,
-    and on the first step the mean and variances of the prior. Unobserved measurements are zeros.
+    and on the first step the mean and variances of the prior, the mean as `Space.network_input`
+    has it. Unobserved measurements are zeros.
     The decoder's output is the state itself or, with `residual`, what is added to the previous
     mean; its covariance is that of a `FullNoise`.
 
@@ -56,10 +57,10 @@ class RecurrentFilter(AbstractFilter[RecurrentBelief]):
         if num_layers < 1:
             raise ValueError(f"`num_layers` must be at least 1, got {num_layers}.")
         decoder_key, *keys = jr.split(key, num_layers + 1)
-        sizes = [input_size + control_size + 2 * space.size] + [hidden_size] * num_layers
+        inputs = input_size + control_size + space.input_size + space.size
+        sizes = [inputs] + [hidden_size] * num_layers
         self.cells = tuple(
-            _lstm_cell(inputs, hidden_size, key=k)
-            for inputs, k in zip(sizes[:-1], keys, strict=True)
+            _lstm_cell(size, hidden_size, key=k) for size, k in zip(sizes[:-1], keys, strict=True)
         )
         noise = constant_noise(std**2 * jnp.eye(space.size), floor)
         assert isinstance(noise, FullNoise)
@@ -80,7 +81,7 @@ class RecurrentFilter(AbstractFilter[RecurrentBelief]):
         return RecurrentBelief(
             estimate=Gaussian(mean, prior.covariance),
             memory=tuple((zeros, zeros) for _ in self.cells),
-            start=jnp.concatenate([space.scaled(mean), variances]),
+            start=space.network_input(mean, variances),
         )
 
     def step(

@@ -176,6 +176,7 @@ def _filter(filt, model, prior, controls, readings, observed, context, key):
     def step(belief, inputs):
         control, measurement, key = inputs
         belief, info = filt.step(model, belief, control, measurement, key=key)
+        info = dataclasses.replace(info, novelty=measurement.novelty)
         return belief, (belief, info)
 
     keys = jr.split(key, measurements.value.shape[0])

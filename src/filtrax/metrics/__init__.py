@@ -5,6 +5,7 @@ Arrays may have any leading axes (time, batch); `labelled` marks the entries tha
 
 from filtrax.metrics.calibration import coverage, nees, nis
 from filtrax.metrics.noise import bhattacharyya_distance, noise_correlation
+from filtrax.metrics.odometry import end_errors
 from filtrax.metrics.tracking import (
     component_errors,
     mean_distance,
@@ -17,6 +18,7 @@ __all__ = [
     "bhattacharyya_distance",
     "component_errors",
     "coverage",
+    "end_errors",
     "mean_distance",
     "mean_mixture_nll",
     "mean_nll",

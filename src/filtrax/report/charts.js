@@ -3,9 +3,10 @@
 // Draws charts as SVG from descriptions that Python wrote: {title, x, y, series, note}.
 // There is no library, so that the page needs nothing but a browser.
 const Charts = (() => {
-  const { isNumber, format, extent, padded, scale } = Scales;
+  const { isNumber, format, extent, padded, equalized, scale } = Scales;
   const NAMESPACE = "http://www.w3.org/2000/svg";
   const HEIGHT = 240;
+  const PLANE_HEIGHT = 340;
   const MARGIN = { top: 24, right: 16, bottom: 42 };
   const CHARACTER = 7;
   const NUM_STYLES = 6;
@@ -100,10 +101,11 @@ const Charts = (() => {
 
   // A small picture of how a series is drawn, for legends.
   function sample(series) {
-    const group = svg("g", { class: styleClass(series.style) });
+    const group = svg("g", { class: styleClass(series.style), "data-name": series.name });
     if (series.low) group.append(svg("path", { class: "band", d: "M0 0H30V12H0Z" }));
     if (series.points) {
-      group.append(svg("path", { class: "dot", d: markerPath([[6, 6], [15, 6], [24, 6]], series.style) }));
+      const places = series.x.length === 1 ? [[15, 6]] : [[6, 6], [15, 6], [24, 6]];
+      group.append(svg("path", { class: "dot", d: markerPath(places, series.style) }));
     } else if (series.y) {
       group.append(svg("path", { class: "line", d: "M1 6H29" }));
     }
@@ -136,17 +138,21 @@ const Charts = (() => {
     return group;
   }
 
-  function labels(description, left, right) {
+  function labels(description, left, right, height) {
     const middle = (left + right) / 2;
     return [
       svg("text", { class: "label", x: 0, y: 12 }, description.y.label),
-      svg("text", { class: "label", x: middle, y: HEIGHT - 6, "text-anchor": "middle" }, description.x.label),
+      svg("text", { class: "label", x: middle, y: height - 6, "text-anchor": "middle" }, description.x.label),
     ];
   }
 
   // The whole
 
   function layout(description, width) {
+    return description.plane ? planeLayout(description, width) : plainLayout(description, width);
+  }
+
+  function plainLayout(description, width) {
     const [bottom, top] = [HEIGHT - MARGIN.bottom, MARGIN.top];
     const ys = padded(extent(description, "y"), description.y.log);
     const y = scale(description.y, ys, [bottom, top], 7);
@@ -154,7 +160,20 @@ const Charts = (() => {
     const [left, right] = [CHARACTER * longest + 10, width - MARGIN.right];
     const count = Math.max(2, Math.min(8, width / 70));
     const x = scale(description.x, extent(description, "x"), [left, right], count);
-    return { x, y, left, right, top, bottom };
+    return { x, y, left, right, top, bottom, height: HEIGHT };
+  }
+
+  function planeLayout(description, width) {
+    const height = Math.min(PLANE_HEIGHT, width);
+    const [bottom, top] = [height - MARGIN.bottom, MARGIN.top];
+    const [left, right] = [6 * CHARACTER + 10, width - MARGIN.right];
+    const ranges = ["x", "y"].map((axis) => padded(extent(description, axis), false));
+    const [xs, ys] = equalized(...ranges, right - left, bottom - top);
+    const count = Math.max(2, width / 80);
+    // The same distance between the lines of both axes makes squares.
+    const x = scale(description.x, xs, [left, right], count);
+    const y = scale(description.y, ys, [bottom, top], (count * (bottom - top)) / (right - left));
+    return { x, y, left, right, top, bottom, height };
   }
 
   function draw(chart) {
@@ -162,14 +181,14 @@ const Charts = (() => {
     if (width < 1) return;
     chart.width = width;
     const { description } = chart;
-    const { x, y, left, right, top, bottom } = layout(description, width);
-    chart.layout = { x, y, left, right, top, bottom };
+    chart.layout = layout(description, width);
+    const { x, y, left, right, top, bottom, height } = chart.layout;
     const names = description.series.map((series) => series.name).join(", ");
     chart.cursorLine = svg("line", { class: "cursor", y1: top, y2: bottom, visibility: "hidden" });
     chart.hover = svg("g", { class: "hover" });
     chart.plot.replaceChildren(svg("svg", {
-      viewBox: `0 0 ${width} ${HEIGHT}`,
-      height: HEIGHT,
+      viewBox: `0 0 ${width} ${height}`,
+      height,
       role: "img",
       "aria-label": `${description.title}: ${description.y.label} against ${description.x.label}; ${names}`,
     },
@@ -177,7 +196,7 @@ const Charts = (() => {
     xAxis(x, top, bottom),
     svg("rect", { class: "frame", x: left, y: top, width: right - left, height: bottom - top }),
     ...description.series.map((series) => seriesShape(series, x, y)),
-    ...labels(description, left, right),
+    ...labels(description, left, right, height),
     chart.cursorLine,
     chart.hover));
     placeCursor(chart);
@@ -263,6 +282,7 @@ const Charts = (() => {
   }
 
   function listen(chart) {
+    if (chart.description.plane) return; // A path has many places at one x.
     chart.plot.addEventListener("pointermove", (event) => showTip(chart, event));
     chart.plot.addEventListener("pointerdown", (event) => showTip(chart, event));
     chart.plot.addEventListener("pointerleave", () => hideTip(chart));
@@ -295,6 +315,7 @@ const Charts = (() => {
       note: html("p", { class: "note" }),
     };
     figure.classList.add("chart");
+    figure.classList.toggle("plane", Boolean(description.plane));
     figure.replaceChildren(chart.caption, chart.plot, chart.tip, chart.legend, chart.note);
     describe(chart, description);
     listen(chart);

@@ -50,13 +50,24 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """A titled plot of series over common axes, with an optional remark below."""
+    """A titled plot of series over common axes.
+
+    Attributes:
+        title: What is above the plot.
+        x: The horizontal axis.
+        y: The vertical axis.
+        series: What is drawn, from the lowest to the highest.
+        note: A remark below the plot.
+        plane: Whether both axes have the same scale, as on a map. Points are places there, drawn
+            large.
+    """
 
     title: str
     x: Axis
     y: Axis
     series: Sequence[Series]
     note: str = ""
+    plane: bool = False
 
 
 def with_unit(label: str, unit: str) -> str:

@@ -7,31 +7,17 @@ import numpy as np
 from jaxtyping import Float
 
 from filtrax.report.charts import Axis, Chart, Series, wants_log, with_unit
+from filtrax.report.components import (
+    component_names,
+    component_units,
+    distance_unit,
+    measured_components,
+)
 from filtrax.report.reading import Run
 from filtrax.report.summaries import binned_quantiles, finite_only, mean_chi_square_band, thinned
 
 MOST_POINTS = 2000
 """How many points a scatter plot shows; more only make the file large."""
-
-
-def component_names(run: Run) -> list[str]:
-    """The names of the state's components."""
-    return run.evaluation["names"].tolist()
-
-
-def component_units(run: Run) -> list[str]:
-    """The units of the state's components; empty where they are not known."""
-    if "units" in run.evaluation:
-        return run.evaluation["units"].tolist()
-    return [""] * len(component_names(run))
-
-
-def distance_unit(run: Run) -> str:
-    """The unit of a distance between states: known if components differ by time steps only."""
-    if not run.evaluation:
-        return ""
-    lengths = {unit.split("/")[0] for unit in component_units(run)}
-    return lengths.pop() if len(lengths) == 1 else ""
 
 
 def learning_curves(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -98,8 +84,11 @@ def sensor_noise(run: Run) -> Chart | None:
     visible, stds = _visible_and_stds(run.evaluation)
     if visible is None or stds is None:
         return None
-    names, units = component_names(run), component_units(run)
-    size = min(stds.shape[-1], len(names))
+    measured = measured_components(run)[: stds.shape[-1]]
+    names, units = (
+        [values[j] for j in measured] for values in (component_names(run), component_units(run))
+    )
+    size = len(measured)
     known = np.isfinite(visible) & (np.isfinite(stds) & (stds > 0)).all(-1)
     x, y = visible[known], stds[known][:, :size]
     shown = thinned(len(x), MOST_POINTS // size)
@@ -107,7 +96,7 @@ def sensor_noise(run: Run) -> Chart | None:
         Series(f"{names[j]}, each step", x[shown], y[shown, j], style=j, points=True)
         for j in range(size)
     ]
-    unit = units[0] if len(set(units[:size])) == 1 else ""
+    unit = units[0] if len(set(units)) == 1 else ""
     few = f"{len(shown):,} of {len(x):,} steps are drawn as points."
     return Chart(
         title=run.name,

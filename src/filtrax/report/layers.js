@@ -45,6 +45,22 @@ const Layers = (() => {
     pen.context.globalAlpha = 1;
   }
 
+  // Strong up to the step; what is still to come is faint.
+  function drawPath(pen, places, step, colour, toCome) {
+    pen.context.lineJoin = "round";
+    if (toCome) {
+      pen.context.globalAlpha = 0.35;
+      trace(pen, places.slice(step));
+      pen.context.lineWidth = 1.5 * pen.unit;
+      pen.context.strokeStyle = colour;
+      pen.context.stroke();
+      pen.context.globalAlpha = 1;
+    }
+    trace(pen, places.slice(0, step + 1));
+    strokeWithHalo(pen, colour, 2);
+  }
+
+
   function drawEllipse(pen, place, ellipse, colour, width) {
     if (!isPlace(place) || !isPlace(ellipse)) return;
     const { context, scale } = pen;
@@ -56,6 +72,7 @@ const Layers = (() => {
 
   // A marker is a list of strokes around its place, in pixels of the page.
   const CROSS = [[[-7, 0], [7, 0]], [[0, -7], [0, 7]]];
+  const ARROW = [[[7, 0], [22, 0]], [[16, -5], [22, 0], [16, 5]]];
   const DIAMOND = [[[0, -6], [6, 0], [0, 6], [-6, 0], [0, -6]]];
 
   function drawMarker(pen, place, strokes, colour) {
@@ -69,6 +86,14 @@ const Layers = (() => {
       });
     }
     strokeWithHalo(pen, colour, 2);
+  }
+
+  // Which way something looks.
+  function drawHeading(pen, place, angle, colour) {
+    if (!isPlace(place) || angle === null) return;
+    const [cosine, sine] = [Math.cos(angle), Math.sin(angle)];
+    const turn = ([along, across]) => [along * cosine - across * sine, along * sine + across * cosine];
+    drawMarker(pen, place, ARROW.map((stroke) => stroke.map(turn)), colour);
   }
 
   function drawDot(pen, place, radius, colour) {
@@ -110,9 +135,21 @@ const Layers = (() => {
       draw: (pen, sequence, step) => drawParticles(pen, sequence.particles[step]),
       icon: (pen) => drawParticles(pen, [[6, 8, 0.2], [11, 14, 1], [16, 8, 0.5]]),
     },
+    path: {
+      name: "Paths",
+      needs: (sequence) => sequence.plane,
+      draw: (pen, sequence, step) => {
+        drawPath(pen, sequence.truth, step, WHITE, true);
+        drawPath(pen, sequence.estimate, step, AMBER, false);
+      },
+      icon: (pen) => {
+        drawPath(pen, [[3, 8], [9, 5], [19, 9]], 1, WHITE, true);
+        drawPath(pen, [[3, 14], [10, 17], [19, 13]], 2, AMBER, false);
+      },
+    },
     trail: {
       name: "Trails",
-      needs: () => true,
+      needs: (sequence) => !sequence.plane,
       draw: (pen, sequence, step) => {
         drawTrail(pen, sequence.truth, step, WHITE);
         drawTrail(pen, sequence.estimate, step, AMBER);
@@ -138,6 +175,15 @@ const Layers = (() => {
         drawEllipse(pen, sequence.estimate[step], sequence.ellipse[step], AMBER, 2);
       },
       icon: (pen) => drawEllipse(pen, [11, 11], [8, 5, 0.5], AMBER, 2),
+    },
+    heading: {
+      name: "Headings",
+      needs: (sequence) => sequence.heading,
+      draw: (pen, { truth, estimate, heading }, step) => {
+        drawHeading(pen, truth[step], heading.truth[step], WHITE);
+        drawHeading(pen, estimate[step], heading.estimate[step], AMBER);
+      },
+      icon: (pen) => drawHeading(pen, [-2, 17], -0.4, AMBER),
     },
     truth: {
       name: "Truth",

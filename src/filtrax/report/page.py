@@ -14,11 +14,12 @@ import numpy as np
 
 from filtrax.files import write_whole
 from filtrax.report.figures import coverage, learning_curves, nees, sensor_noise
+from filtrax.report.paths import paths
 from filtrax.report.reading import Run, read_runs
 from filtrax.report.sequences import playable
 from filtrax.report.tables import configuration, metrics_table, origin, run_facts
 
-PROGRAMS = ("scales.js", "charts.js", "layers.js", "player.js", "page.js")
+PROGRAMS = ("scales.js", "charts.js", "layers.js", "plane.js", "player.js", "page.js")
 """In the order in which they need each other."""
 
 SIGNIFICANT_DIGITS = 5
@@ -66,6 +67,7 @@ def _data(runs: Sequence[Run]) -> dict[str, Any]:
             "learning": learning_curves(runs),
             "players": _known(playable(run, images) for run in runs),
             "images": images,
+            "paths": paths(runs),
             "sensorNoise": _known(sensor_noise(run) for run in runs),
             "calibration": _known([nees(runs), *(coverage(run) for run in runs)]),
         }

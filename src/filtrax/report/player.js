@@ -1,12 +1,14 @@
 "use strict";
 
 // Shows sequences step by step: image, truth, estimate, measurement and particles on a canvas.
+// Where images do not show where things are, they have a canvas of their own beside a plane.
 // `listener.onSequence(player, sequence, number)` and `listener.onStep(step)` are called whenever
 // another sequence or step is shown; steps count from one for readers and from zero inside.
 class Player {
   constructor(root, players, images, listener) {
     Object.assign(this, { root, players, images, listener });
     this.canvas = this.part("canvas");
+    this.camera = this.part("camera");
     this.layers = new Set(Object.keys(Layers));
     this.step = 0;
     this.timer = null;
@@ -48,12 +50,30 @@ class Player {
     this.sequence = this.player.sequences[number];
     this.load(this.sequence);
     this.part("scrub").max = this.lastStep;
+    this.arrange();
     for (const box of this.part("layers").querySelectorAll("input")) {
       box.closest("label").hidden = !Layers[box.value].needs(this.sequence);
     }
     this.showErrors();
     this.listener.onSequence(this.player, this.sequence, number + 1);
     this.goTo(this.step);
+  }
+
+  // A plane and the image beside it need another arrangement than an image with all in it.
+  arrange() {
+    const { plane, sheet, readings } = this.sequence;
+    this.root.classList.toggle("planar", Boolean(plane && sheet));
+    this.camera.hidden = !(plane && sheet);
+    this.canvas.setAttribute("aria-label", plane
+      ? "Plane from above with truth and estimate"
+      : "Image with truth, estimate and measurement");
+    this.outputs = readings.map(({ name }) => Charts.html("output", { "aria-live": "off", "data-reading": name }));
+    this.part("readings").replaceChildren(
+      this.part("readings").firstElementChild, // the step
+      ...readings.map(({ name }, i) => Charts.html(
+        "div", {}, Charts.html("dt", {}, name), Charts.html("dd", {}, this.outputs[i]),
+      )),
+    );
   }
 
   load(sequence) {
@@ -72,13 +92,14 @@ class Player {
 
   goTo(step) {
     this.step = Math.max(0, Math.min(this.lastStep, step));
-    const { distance, visible } = this.sequence;
     const position = `${this.step + 1} of ${this.lastStep + 1}`;
     this.part("scrub").value = this.step;
     this.part("scrub").setAttribute("aria-valuetext", `step ${position}`);
     this.part("step").textContent = position;
-    this.part("distance").textContent = `${Scales.format(distance[this.step])} ${this.player.unit}`;
-    this.part("visible").textContent = Scales.format(visible?.[this.step]);
+    this.sequence.readings.forEach(({ values, unit }, i) => {
+      const gap = unit === "°" ? "" : " ";
+      this.outputs[i].textContent = (Scales.format(values[this.step]) + gap + unit).trim();
+    });
     this.errors.moveCursor(this.step + 1);
     this.listener.onStep(this.step + 1);
     this.draw();
@@ -122,18 +143,38 @@ class Player {
   // Drawing
 
   draw() {
-    // The drawing has as many pixels as the screen, so that thin ellipses are sharp.
-    const unit = window.devicePixelRatio || 1;
-    const width = Math.round(this.canvas.clientWidth * unit);
-    if (!width) return;
-    const { player, sequence, step } = this;
-    this.canvas.width = width;
-    this.canvas.height = Math.round((width * player.height) / player.width);
-    const context = this.canvas.getContext("2d");
-    const pen = { context, scale: width / player.width, unit, margin: player.margin };
+    const { sequence, step } = this;
+    const pen = sequence.plane ? this.planePen() : this.imagePen(this.canvas);
+    const camera = sequence.plane ? this.imagePen(this.camera) : pen;
     for (const [key, layer] of Object.entries(Layers)) {
-      if (this.layers.has(key) && layer.needs(sequence)) layer.draw(pen, sequence, step);
+      const used = key === "image" ? camera : pen;
+      if (used && this.layers.has(key) && layer.needs(sequence)) layer.draw(used, sequence, step);
     }
+  }
+
+  // The drawing has as many pixels as the screen, so that thin ellipses are sharp.
+  static widen(canvas) {
+    const unit = window.devicePixelRatio || 1;
+    canvas.width = Math.round(canvas.clientWidth * unit);
+    return unit;
+  }
+
+  planePen() {
+    const unit = Player.widen(this.canvas);
+    return this.canvas.width ? Plane.prepare(this.canvas, this.sequence, unit) : null;
+  }
+
+  // For an image and what is in it, or for an image alone.
+  imagePen(canvas) {
+    const unit = Player.widen(canvas);
+    const { image, columns, rows, plane } = this.sequence;
+    const alone = plane && image?.naturalWidth;
+    if (!canvas.width || (plane && !alone)) return null;
+    const { width, height, margin } = alone
+      ? { width: image.naturalWidth / columns, height: image.naturalHeight / rows, margin: 0 }
+      : this.sequence;
+    canvas.height = Math.round((canvas.width * height) / width);
+    return { context: canvas.getContext("2d"), scale: canvas.width / width, unit, margin };
   }
 
   addToggles() {
@@ -170,7 +211,8 @@ class Player {
     on("forward", "click", () => this.jump(this.step + 1));
     on("play", "click", () => this.toggle());
     this.root.addEventListener("keydown", (event) => this.onKey(event));
-    new ResizeObserver(() => this.draw()).observe(this.canvas);
+    const redraw = new ResizeObserver(() => this.draw());
+    for (const canvas of [this.canvas, this.camera]) redraw.observe(canvas);
   }
 
   onKey(event) {

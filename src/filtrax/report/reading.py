@@ -30,6 +30,7 @@ SHAPES = {
     "measurements": "n t z",
     "measurement_covariances": "n t z z",
     "visible": "n t",
+    "measured_components": "z",
     "all_visible": "N T",
     "all_sensor_std": "N T z",
     "process_std": "n t x",
@@ -38,16 +39,19 @@ SHAPES = {
     "degrees": "",
     "coverage_levels": "l",
     "coverage": "l x",
+    "translation_error": "N",
+    "rotation_error": "N",
 }
 """The arrays of `evaluation.npz` and their axes; equal letters are equal sizes.
 
-Two of them are optional even for a complete evaluation: `units` are the units of the state's
-components, and `errors` are the differences of truth and mean where a plain subtraction is wrong,
-as it is for angles. `measurements` are drawn as the first components of the state.
+Some are optional even for a complete evaluation: `units` are the units of the state's components,
+`errors` are the differences of truth and mean where a plain subtraction is wrong, as it is for
+angles, and `measured_components` say which components of the state `measurements` are, the first
+ones if they are missing.
 """
 
 REQUIRED = ("names", "states", "means", "covariances")
-_TEXT, _IMAGES = ("names", "units"), ("frames",)
+_TEXT, _AS_THEY_ARE = ("names", "units"), ("frames", "measured_components")
 
 
 @dataclass(frozen=True)
@@ -178,7 +182,7 @@ def _read_evaluation(path: Path) -> dict[str, np.ndarray]:
 def _as_read(name: str, array: np.ndarray) -> np.ndarray:
     if name in _TEXT:
         return array.astype(str)
-    return array if name in _IMAGES else array.astype(np.float64)
+    return array if name in _AS_THEY_ARE else array.astype(np.float64)
 
 
 def _check_shapes(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -198,3 +202,9 @@ def _check_shapes(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
             )
     if "frames" in arrays and arrays["frames"].dtype != np.uint8:
         raise ValueError(f"`frames` in {path} must be of type uint8, got {arrays['frames'].dtype}.")
+    measured, size = arrays.get("measured_components", np.zeros(0, int)), sizes["x"]
+    if measured.dtype.kind not in "iu" or ((measured < 0) | (measured >= size)).any():
+        raise ValueError(
+            f"`measured_components` in {path} must be whole numbers from 0 to {size - 1}, the "
+            f"places of components of the state, got {measured.tolist()}."
+        )

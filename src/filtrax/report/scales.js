@@ -45,6 +45,15 @@ const Scales = (() => {
     return [low === 0 ? 0 : low - space, high === 0 ? 0 : high + space];
   }
 
+  // Wider ranges that give both axes the same scale on so many pixels, as on a map.
+  function equalized(xs, ys, width, height) {
+    const perPixel = Math.max((xs[1] - xs[0]) / width, (ys[1] - ys[0]) / height);
+    return [[xs, width], [ys, height]].map(([[low, high], size]) => {
+      const [middle, half] = [(low + high) / 2, (perPixel * size) / 2];
+      return [middle - half, middle + half];
+    });
+  }
+
   function linearTicks(low, high, count, whole = false) {
     const rough = Math.max((high - low) / count, whole ? 1 : 0);
     const power = 10 ** Math.floor(Math.log10(rough));
@@ -80,5 +89,5 @@ const Scales = (() => {
     };
   }
 
-  return { isNumber, format, extent, padded, scale };
+  return { isNumber, format, extent, padded, equalized, scale };
 })();

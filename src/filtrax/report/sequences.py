@@ -1,17 +1,24 @@
 """What the sequence player draws: positions and ellipses in pixels, errors, process noise."""
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from filtrax.report.charts import Axis, Chart, Series, with_unit
-from filtrax.report.figures import component_names, component_units, distance_unit
+from filtrax.report.components import (
+    MIXED_UNITS,
+    component_names,
+    component_units,
+    distance_unit,
+    heading_component,
+    measured_components,
+)
 from filtrax.report.frames import png_uri, sheet, sheet_size
 from filtrax.report.reading import Run
 from filtrax.report.summaries import representatives
+from filtrax.report.views import View, image_view, plane_axes, plane_view
 
 MOST_PARTICLES = 150
 """How many particles are drawn in each step."""
@@ -21,95 +28,57 @@ _PIXEL_DIGITS = 2
 
 
 @dataclass(frozen=True)
-class _View:
-    """Where states are drawn: (column, row) = matrix x + offset, on so many pixels.
+class Reading:
+    """A number of each step that is shown beside the player."""
 
-    Width and height include a margin around the image, because targets leave it. The pixel with
-    index i covers the interval from i to i + 1: a raster that cuts off fractions, as the disc
-    task's does, puts a disc where its exact position says, up to half a pixel.
-    """
-
-    matrix: Float[np.ndarray, "2 x"]
-    offset: Float[np.ndarray, " 2"]
-    width: float
-    height: float
-    margin: float = 0.0
-
-    def places(self, states: Float[np.ndarray, "*b x"]) -> Float[np.ndarray, "*b 2"]:
-        size = states.shape[-1]
-        return states @ self.matrix[:, :size].T + self.offset
-
-    def ellipses(self, covariances: Float[np.ndarray, "*b x x"]) -> Float[np.ndarray, "*b 3"]:
-        """Half axes and angle of the 2-σ ellipses.
-
-        In closed form, which passes NaN on, while an eigenvalue routine may raise.
-        """
-        matrix = self.matrix[:, : covariances.shape[-1]]
-        projected = matrix @ covariances @ matrix.T
-        a, b, c = projected[..., 0, 0], projected[..., 0, 1], projected[..., 1, 1]
-        middle, spread = (a + c) / 2, np.hypot((a - c) / 2, b)
-        long = 2 * np.sqrt(np.maximum(middle + spread, 0.0))
-        short = 2 * np.sqrt(np.maximum(middle - spread, 0.0))
-        return np.stack([long, short, np.arctan2(2 * b, a - c) / 2], axis=-1)
+    name: str
+    values: np.ndarray
+    unit: str
 
 
 def playable(run: Run, images: MutableMapping[str, str]) -> dict[str, Any] | None:
     """All shown sequences of a run; adds the images they need to `images`, each once."""
     if not run.evaluation or not run.evaluation["states"].size:
         return None
-    view = _view(run.evaluation)
     return {
         "name": run.name,
-        "width": view.width,
-        "height": view.height,
-        "margin": view.margin,
         "components": component_names(run),
-        "unit": distance_unit(run),
         "sequences": [
-            _sequence(run, view, index, images) for index in range(len(run.evaluation["states"]))
+            _sequence(run, index, images) for index in range(len(run.evaluation["states"]))
         ],
     }
 
 
-def _view(arrays: Mapping[str, np.ndarray]) -> _View:
-    states, means = arrays["states"], arrays["means"]
-    # Without a matrix the first two components are the axes of a plane with y upwards.
-    matrix = arrays.get("view_matrix", np.diag([1.0, -1.0]) @ np.eye(2, states.shape[-1]))
-    offset = arrays.get("view_offset", np.zeros(2))
-    if "frames" in arrays:
-        height, width = arrays["frames"].shape[2:4]
-        margin = float(max(height, width) // 8)
-        return _View(matrix, offset + margin, width + 2 * margin, height + 2 * margin, margin)
-    places = np.concatenate([np.reshape(a @ matrix.T, (-1, 2)) for a in (states, means)])
-    places = places[np.isfinite(places).all(-1)]
-    low, high = (places.min(0), places.max(0)) if len(places) else (np.zeros(2), np.ones(2))
-    # A square of 100 units around everything; the numbers on screen need no other meaning.
-    zoom = 80 / max(float((high - low).max()), 1e-9)
-    return _View(zoom * matrix, 50 - zoom * (low + high) / 2, 100.0, 100.0)
-
-
-def _sequence(
-    run: Run, view: _View, index: int, images: MutableMapping[str, str]
-) -> dict[str, Any]:
+def _sequence(run: Run, index: int, images: MutableMapping[str, str]) -> dict[str, Any]:
     arrays = {
         name: array[index]
         for name, array in run.evaluation.items()
         if name in _PER_SEQUENCE and len(array) > index
     }
+    names, units = component_names(run), component_units(run)
+    view, plane = image_view(run.evaluation), None
+    if view is None:
+        view = plane_view(arrays["states"], arrays["means"])
+        plane = plane_axes(view, names, units)
     errors = arrays.get("errors", arrays["states"] - arrays["means"])
     rows, columns = sheet_size(len(errors))
     return {
+        "plane": plane,
+        "width": view.width,
+        "height": view.height,
+        "margin": view.margin,
         "sheet": _sheet_key(arrays, images),
         "rows": rows,
         "columns": columns,
         "truth": _pixels(view.places(arrays["states"])),
         "estimate": _pixels(view.places(arrays["means"])),
         "ellipse": _pixels(view.ellipses(arrays["covariances"])),
-        **_measurements(arrays, view),
+        "heading": _headings(run, arrays) if plane else None,
+        **_measurements(arrays, view, measured_components(run)),
         "particles": _particles(arrays, view),
-        "distance": np.linalg.norm(errors, axis=-1),
-        "visible": arrays.get("visible"),
+        "readings": _readings(run, arrays, errors),
         "errors": _error_charts(run, errors, arrays["covariances"]),
+        "measured": _measured_charts(run, arrays),
         "processNoise": _process_noise_charts(run, arrays),
     }
 
@@ -137,16 +106,54 @@ def _sheet_key(arrays: Mapping[str, np.ndarray], images: MutableMapping[str, str
     return name
 
 
-def _measurements(arrays: Mapping[str, np.ndarray], view: _View) -> dict[str, Any]:
+def _headings(run: Run, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+    """Which way truth and estimate look, as angles in radians on a screen, whose y is downwards.
+
+    None where no component is called a heading.
+    """
+    heading = heading_component(run)
+    if heading is None:
+        return None
+    in_radians = component_units(run)[heading] == "rad"
+    return {
+        kind: np.round(-(angles if in_radians else np.radians(angles)), 3)
+        for kind, name in (("truth", "states"), ("estimate", "means"))
+        for angles in [arrays[name][:, heading]]
+    }
+
+
+def _readings(run: Run, arrays: Mapping[str, np.ndarray], errors: np.ndarray) -> list[Reading]:
+    """What is said of each step in numbers.
+
+    A distance makes sense where all components are lengths; else the position and the heading have
+    an error each.
+    """
+    unit, heading = distance_unit(run), heading_component(run)
+    units = component_units(run)
+    if unit != MIXED_UNITS:
+        readings = [Reading("Distance", np.linalg.norm(errors, axis=-1), unit)]
+    else:
+        readings = [Reading("Position error", np.linalg.norm(errors[:, :2], axis=-1), units[0])]
+    if heading is not None:
+        readings.append(Reading("Heading error", np.abs(errors[:, heading]), units[heading]))
+    if "visible" in arrays:
+        readings.append(Reading("Visible pixels", arrays["visible"], ""))
+    return readings
+
+
+def _measurements(
+    arrays: Mapping[str, np.ndarray], view: View, measured: Sequence[int]
+) -> dict[str, Any]:
     values, covariances = arrays.get("measurements"), arrays.get("measurement_covariances")
     # What is drawn must follow from the measured components alone.
-    if values is None or view.matrix[:, values.shape[-1] :].any():
+    if values is None or not view.shows(measured):
         return {"measurement": None, "measurementEllipse": None}
+    view = view.of(measured)
     ellipses = None if covariances is None else _pixels(view.ellipses(covariances))
     return {"measurement": _pixels(view.places(values)), "measurementEllipse": ellipses}
 
 
-def _particles(arrays: Mapping[str, np.ndarray], view: _View) -> list[np.ndarray] | None:
+def _particles(arrays: Mapping[str, np.ndarray], view: View) -> list[np.ndarray] | None:
     """For each step the column, row and weight, relative to the largest, of its particles."""
     if "particles" not in arrays:
         return None
@@ -179,6 +186,38 @@ def _error_charts(run: Run, errors: np.ndarray, covariances: np.ndarray) -> list
         )
         for j, (name, unit) in enumerate(named)
     ]
+
+
+def _measured_charts(run: Run, arrays: Mapping[str, np.ndarray]) -> list[Chart]:
+    """What is measured over time, where it is something else than a position."""
+    if "measurements" not in arrays or "measured_components" not in run.evaluation:
+        return []
+    names, units = component_names(run), component_units(run)
+    return [
+        Chart(
+            title=names[j].capitalize(),
+            x=Axis("step", whole=True),
+            y=Axis(with_unit(names[j], units[j])),
+            series=[
+                _with_band("measured, ±2σ", 2, arrays, "measurement", row),
+                _with_band("estimated, ±2σ", 0, arrays, "mean", j),
+                Series("true", _steps(arrays["states"]), arrays["states"][:, j], style=1),
+            ],
+        )
+        for row, j in enumerate(measured_components(run))
+    ]
+
+
+def _with_band(
+    name: str, style: int, arrays: Mapping[str, np.ndarray], kind: str, component: int
+) -> Series:
+    """A component of the measurements or of the means, with its band if it is known."""
+    values = arrays[f"{kind}s"][:, component]
+    covariances = arrays.get("covariances" if kind == "mean" else f"{kind}_covariances")
+    if covariances is None:
+        return Series(name.split(",")[0], _steps(values), values, style=style)
+    bound = 2 * np.sqrt(np.maximum(covariances[:, component, component], 0.0))
+    return Series(name, _steps(values), values, values - bound, values + bound, style=style)
 
 
 def _process_noise_charts(run: Run, arrays: Mapping[str, np.ndarray]) -> list[Chart]:

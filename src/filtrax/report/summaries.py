@@ -45,6 +45,15 @@ def finite_only(
     return mean, low, high
 
 
+def mean_and_error(values: Float[np.ndarray, " n"]) -> tuple[float | None, float | None]:
+    """Mean of the finite numbers and its standard error, s/√n; None for what is not known."""
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        return None, None
+    error = float(finite.std(ddof=1) / len(finite) ** 0.5) if len(finite) > 1 else None
+    return float(finite.mean()), error
+
+
 def binned_quantiles(
     x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], num_bins: int = 10
 ) -> tuple[Float[np.ndarray, " bins"], Float[np.ndarray, "3 bins"]]:

@@ -6,9 +6,15 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from filtrax.report.charts import with_unit
+from filtrax.report.components import MIXED_UNITS, distance_unit
 from filtrax.report.reading import Run
+from filtrax.report.summaries import mean_and_error
 
 MISSING = "–"
+
+RATES = {"translation_error": "m/m", "rotation_error": "°/m"}
+"""Errors at the end of a sequence for each metre driven, with their units."""
 
 
 @dataclass(frozen=True)
@@ -29,19 +35,26 @@ def _as_it_is(value: float) -> float:
 
 
 def _columns(runs: Sequence[Run]) -> list[Column]:
-    """The known metrics, then what else the runs report."""
-    degrees = {float(run.evaluation["degrees"]) for run in runs if "degrees" in run.evaluation}
-    ideal = degrees.pop() if len(degrees) == 1 else None
-    known = [
-        Column("distance", "Distance", "mean distance of estimate and truth", _as_it_is),
+    """The known metrics, then what else the runs report.
+
+    Once a run is finished, known metrics that no run has are left out: its task has none such.
+    """
+    means = [run.result.get("mean") or {} for run in runs if run.result]
+    found = dict.fromkeys(name for mean in means for name in mean)
+    known = _known_columns(runs)
+    kept = found if means else {column.name for column in known} - RATES.keys()
+    known = [column for column in known if column.name in kept]
+    others = [name for name in found if name not in {column.name for column in known}]
+    return known + [Column(name, _words(name), "") for name in others]
+
+
+def _known_columns(runs: Sequence[Run]) -> list[Column]:
+    return [
+        _distance_column(runs),
+        *_rate_columns(),
         Column("nll", "NLL", "mean negative log density of the truth", _as_it_is),
         Column("sensor_error", "Sensor error", "mean distance of the sensor's values", _as_it_is),
-        Column(
-            "nees",
-            "NEES" if ideal is None else f"NEES (ideal {ideal:g})",
-            "mean normalized estimation error squared",
-            None if ideal is None else lambda value: abs(value - ideal),
-        ),
+        _nees_column(runs),
         Column(
             "coverage_90",
             "Coverage 90 %",
@@ -61,9 +74,36 @@ def _columns(runs: Sequence[Run]) -> list[Column]:
             _as_it_is,
         ),
     ]
-    found = dict.fromkeys(name for run in runs for name in (run.result or {}).get("mean") or ())
-    others = [name for name in found if name not in {column.name for column in known}]
-    return known + [Column(name, name.replace("_", " ").capitalize(), "") for name in others]
+
+
+def _distance_column(runs: Sequence[Run]) -> Column:
+    mixed = any(distance_unit(run) == MIXED_UNITS for run in runs)
+    heading = with_unit("Distance", MIXED_UNITS if mixed else "")
+    return Column("distance", heading, "mean distance of estimate and truth", _as_it_is)
+
+
+def _rate_columns() -> list[Column]:
+    meaning = "error of {} at the end of a sequence, for each metre driven"
+    what = {"translation_error": "the position", "rotation_error": "the heading"}
+    return [
+        Column(name, f"{_words(name)} ({unit})", meaning.format(what[name]), _as_it_is)
+        for name, unit in RATES.items()
+    ]
+
+
+def _nees_column(runs: Sequence[Run]) -> Column:
+    degrees = {float(run.evaluation["degrees"]) for run in runs if "degrees" in run.evaluation}
+    ideal = degrees.pop() if len(degrees) == 1 else None
+    return Column(
+        "nees",
+        "NEES" if ideal is None else f"NEES (ideal {ideal:g})",
+        "mean normalized estimation error squared",
+        None if ideal is None else lambda value: abs(value - ideal),
+    )
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ").capitalize()
 
 
 def metrics_table(runs: Sequence[Run]) -> str:
@@ -87,7 +127,7 @@ def metrics_table(runs: Sequence[Run]) -> str:
     rows = []
     for i, run in enumerate(runs):
         body = "".join(
-            _cell(*_with_error(*values[i]), best=i in best)
+            _cell(*value_and_error(*values[i]), best=i in best)
             for values, best in zip(cells, marked, strict=True)
         )
         total = rollbacks[i]
@@ -119,7 +159,9 @@ def _last_members(run: Run) -> int:
 def _caption(runs: Sequence[Run]) -> str:
     keys = ("split", "num_sequences", "perturbations")
     settings = {tuple(run.result.get(key) for key in keys) for run in runs if run.result}
-    text = "Mean ± standard error over members."
+    text = "Mean ± standard error over members"
+    alone = any(_error_over_sequences(run, name) for run in runs for name in RATES)
+    text += ", or over sequences where there is one member." if alone else "."
     if len(settings) == 1:
         split, count, perturbations = settings.pop()
         if split and count:
@@ -129,8 +171,16 @@ def _caption(runs: Sequence[Run]) -> str:
 
 
 def _mean_and_error(run: Run, name: str) -> tuple[float | None, float | None]:
+    """Over members; one member has an error where its sequences have numbers of their own."""
     means, errors = ((run.result or {}).get(kind) or {} for kind in ("mean", "standard_error"))
-    return _finite(means.get(name)), _finite(errors.get(name))
+    error = _error_over_sequences(run, name) if errors.get(name) is None else errors[name]
+    return _finite(means.get(name)), _finite(error)
+
+
+def _error_over_sequences(run: Run, name: str) -> float | None:
+    members = (run.result or {}).get("members") or ()
+    known = len(members) == 1 and name in RATES and name in run.evaluation
+    return mean_and_error(run.evaluation[name])[1] if known else None
 
 
 def _finite(value: Any) -> float | None:
@@ -160,17 +210,18 @@ def _best(
     return frozenset(i for i, score in scores.items() if score == smallest)
 
 
-def _with_error(mean: float | None, error: float | None) -> tuple[str, str]:
+def value_and_error(mean: float | None, error: float | None) -> tuple[str, str]:
     """Two digits of the error, and the mean to the same place."""
     if mean is None:
         return MISSING, ""
     if error is None or error <= 0:
-        return _signed(f"{mean:.4g}"), ""
+        return signed(f"{mean:.4g}"), ""
     decimals = min(max(1 - math.floor(math.log10(error)), 0), 4)
-    return _signed(f"{mean:.{decimals}f}"), f" ± {error:.{decimals}f}"
+    return signed(f"{mean:.{decimals}f}"), f" ± {error:.{decimals}f}"
 
 
-def _signed(text: str) -> str:
+def signed(text: str) -> str:
+    """A number with a minus sign of the width of a plus."""
     return text.replace("-", "−")
 
 

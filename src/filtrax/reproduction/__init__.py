@@ -15,6 +15,7 @@ from filtrax.reproduction.running import reproduce
 from filtrax.reproduction.tables import (
     SCALES,
     Adjustment,
+    Average,
     Axis,
     Cell,
     Start,
@@ -27,6 +28,7 @@ from filtrax.reproduction.tables import (
 __all__ = [
     "SCALES",
     "Adjustment",
+    "Average",
     "Axis",
     "Cell",
     "Claim",

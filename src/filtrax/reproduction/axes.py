@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from filtrax.experiments.parsing import PYTHON_ONLY
 from filtrax.experiments.settings import Experiment
@@ -61,18 +61,73 @@ class Adjustment:
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """With which trained parts of a cell of another table the cells begin.
+    """With which trained parts of a cell of another table cells begin.
 
     - `table`: that table.
+    - `when`: the cells that begin so; all if empty.
     - `axes`: the cell there has the same labels on these axes,
     - `labels`: and these on all others.
     - `parts`: what is taken over, named as in `train` of a stage.
     """
 
     table: str
+    when: Selection = dataclasses.field(default_factory=dict)
     axes: tuple[str, ...] = ()
     labels: dict[str, str] = dataclasses.field(default_factory=dict)
     parts: tuple[str, ...] = ("model",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Average:
+    """Cells that differ in one axis alone are shown and judged as their mean.
+
+    - `axis`: that axis.
+    - `sets`: which of its labels are averaged, by the name of their mean. The rest of a table
+      knows these names, and not the labels.
+    """
+
+    axis: str
+    sets: dict[str, tuple[str, ...]]
+
+    def __post_init__(self):
+        if not self.sets or not all(self.sets.values()):
+            raise ValueError(
+                f"`average.sets` must name at least one mean, each of at least one label of axis "
+                f"{self.axis!r}, got {self.sets}."
+            )
+
+    @property
+    def shown(self) -> Axis:
+        """The axis as the rest of the table knows it."""
+        return Axis(self.axis, tuple(map(Value, self.sets)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a number is shown: that of a cell, or the mean of several.
+
+    - `labels`: by axis; on an averaged axis the name of the mean.
+    - `cells`: the names of its cells by their label on the averaged axis, which is empty where
+      there is no such axis.
+    """
+
+    labels: dict[str, str]
+    cells: dict[str, str]
+
+
+def places(cells: Sequence[dict[str, str]], average: Average | None) -> list[Place]:
+    """What is shown of cells, in their order."""
+    if average is None:
+        return [Place(labels, {"": cell_name(labels.values())}) for labels in cells]
+    found: dict[tuple[str, ...], Place] = {}
+    for labels in cells:
+        own = labels[average.axis]
+        for name, averaged in average.sets.items():
+            if own in averaged:
+                shown = labels | {average.axis: name}
+                place = found.setdefault((*shown.values(),), Place(shown, {}))
+                place.cells[own] = cell_name(labels.values())
+    return list(found.values())
 
 
 def cell_name(labels: Iterable[str]) -> str:

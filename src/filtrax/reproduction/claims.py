@@ -3,23 +3,33 @@
 A difference counts if it is larger than two standard errors of the difference, which are
 √(a² + b²) for the standard errors a and b of both means. A mean over a single seed has no standard
 error; then the sign of the difference decides, and the verdict says how often that was so.
+
+Means over an averaged axis, like the folds of a cross-validation, are compared on the labels that
+both have: folds differ more than methods, so that the standard error of the difference is that of
+the differences on each of them.
 """
 
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from filtrax.reproduction.axes import cell_name
+from filtrax.reproduction.axes import Place
+from filtrax.reproduction.comparing import Compare, Outcome, both, likeness, order, paired, spread
 from filtrax.reproduction.rules import Claim, Rule, Selection, matches
 from filtrax.reproduction.tables import Table
-from filtrax.reproduction.values import Measured, Record, lost, measured
+from filtrax.reproduction.values import (
+    Measured,
+    Record,
+    lost,
+    lost_at,
+    measured,
+    measured_at,
+)
 
 __all__ = ["Claim", "Finding", "Measured", "Rule", "Verdict", "judge", "lost", "measured"]
 
 Labels = dict[str, str]
-Outcome = Literal["holds", "open", "contradicts", "missing"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,10 +122,10 @@ def judge(
 
 @dataclasses.dataclass(frozen=True)
 class _Group:
-    """Cells whose metric is added up; one, unless a rule asks for a total."""
+    """Places whose metric is added up; one, unless a rule asks for a total."""
 
     labels: Labels
-    cells: Sequence[Labels]
+    places: Sequence[Place]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,14 +147,14 @@ class _Judge:
         return self._bounds(rule, groups)
 
     def _groups(self, rule: Rule) -> list[_Group]:
-        """The cells that a rule is about, those together that differ in `total` alone."""
+        """The places that a rule is about, those together that differ in `total` alone."""
         found: dict[tuple[str, ...], _Group] = {}
-        for cell in self.table.labels():
-            if not (matches(cell, self.within) and matches(cell, rule.where)):
+        for place in self.table.places():
+            if not (matches(place.labels, self.within) and matches(place.labels, rule.where)):
                 continue
-            kept = {name: label for name, label in cell.items() if name not in rule.total}
+            kept = {name: label for name, label in place.labels.items() if name not in rule.total}
             group = found.setdefault((*kept.values(),), _Group(kept, []))
-            found[(*kept.values(),)] = _Group(kept, [*group.cells, cell])
+            found[(*kept.values(),)] = _Group(kept, [*group.places, place])
         return list(found.values())
 
     def _order(
@@ -154,7 +164,7 @@ class _Judge:
             lows = [entry for entry in group if matches(entry.labels, lower)]
             highs = [entry for entry in group if matches(entry.labels, higher)]
             for low, high in itertools.product(lows, highs):
-                yield self._pair(rule, low, high, "is below", _order)
+                yield self._pair(rule, low, high, "is below", order)
 
     def _same(
         self, rule: Rule, groups: Sequence[_Group], selection: Selection
@@ -162,7 +172,7 @@ class _Judge:
         for group in _combinations(groups, {*selection}):
             alike = [entry for entry in group if matches(entry.labels, selection)]
             for one, other in itertools.combinations(alike, 2):
-                yield self._pair(rule, one, other, "is the same as", _likeness(rule.tolerance))
+                yield self._pair(rule, one, other, "is the same as", likeness(rule.tolerance))
 
     def _bounds(self, rule: Rule, groups: Sequence[_Group]) -> Iterator[Finding]:
         for group in groups:
@@ -177,37 +187,41 @@ class _Judge:
                 limit = Measured(bound, 0.0)
                 pair = (ours, limit) if word == "below" else (limit, ours)
                 line = f"{name} ({ours}) is {word} {bound:g}"
-                yield Finding(_order(*pair), line, ours.error is None)
+                yield Finding(order(*pair), line, ours.error is None)
 
     def _refused(self, groups: Sequence[_Group], selection: Selection) -> Iterator[Finding]:
         for group in groups:
             if not matches(group.labels, selection):
                 continue
-            record = self.records.get(cell_name(group.labels.values()))
-            outcome = "contradicts" if record is None or "refused" not in record else "holds"
-            line = f"{self._words(group)} is refused"
-            yield Finding("missing" if record is None else outcome, line)
+            names = [name for place in group.places for name in place.cells.values()]
+            known = [self.records[name] for name in names if name in self.records]
+            outcome = "holds" if all("refused" in record for record in known) else "contradicts"
+            yield Finding(outcome if known else "missing", f"{self._words(group)} is refused")
 
-    def _pair(
-        self, rule: Rule, one: _Group, other: _Group, verb: str, compare: "_Compare"
-    ) -> Finding:
+    def _pair(self, rule: Rule, one: _Group, other: _Group, verb: str, compare: Compare) -> Finding:
         values = self._value(one, rule.metric), self._value(other, rule.metric)
         names = self._words(one), self._words(other)
-        if values[0] is None or values[1] is None:
+        alike = both(*values, common=self._is_same_mean(one, other))
+        if alike is None:
             return Finding("missing", f"{rule.metric} of {names[0]} {verb} that of {names[1]}")
-        line = f"{rule.metric} of {names[0]} ({values[0]}) {verb} that of {names[1]} ({values[1]})"
-        by_sign = values[0].error is None or values[1].error is None
-        return Finding(compare(values[0], values[1]), line, by_sign)
+        line = f"{rule.metric} of {names[0]} ({alike[0]}) {verb} that of {names[1]} ({alike[1]})"
+        gap = paired(*alike)
+        line += "" if gap is None else f", by {gap} on each"
+        return Finding(compare(*alike), line, spread(*alike) is None)
+
+    def _is_same_mean(self, one: _Group, other: _Group) -> bool:
+        """Whether both are means over the same labels, as far as these were run."""
+        average = self.table.average
+        return average is not None and (
+            one.labels.get(average.axis) == other.labels.get(average.axis)
+        )
 
     def _value(self, group: _Group, metric: str) -> Measured | None:
         """The metric of a group, added up; None if any of its cells lacks it."""
-        names = [cell_name(cell.values()) for cell in group.cells]
         if metric == "lost":
             counts = lost(self.table, self.records)
-            found = [Measured(float(counts[name])) if name in counts else None for name in names]
-        else:
-            found = [measured(self.records.get(name), metric) for name in names]
-        return _sum(found)
+            return _sum([lost_at(place, counts) for place in group.places])
+        return _sum([measured_at(place, self.records, metric) for place in group.places])
 
     def _words(self, group: _Group) -> str:
         named = {name: label for name, label in group.labels.items() if name not in self.within}
@@ -224,44 +238,11 @@ def _combinations(groups: Iterable[_Group], named: set[str]) -> list[list[_Group
 
 
 def _sum(values: Sequence[Measured | None]) -> Measured | None:
+    if len(values) == 1:
+        return values[0]
     known = [value for value in values if value is not None]
     if len(known) < len(values):
         return None
     errors = [value.error for value in known if value.error is not None]
     error = math.hypot(*errors) if len(errors) == len(known) else None
     return Measured(sum(value.value for value in known), error)
-
-
-_Compare = Callable[[Measured, Measured], Outcome]
-
-
-def _order(low: Measured, high: Measured) -> Outcome:
-    """Whether the first is below the second."""
-    if low.value == high.value:  # perhaps both infinite
-        return "open"
-    gap, spread = high.value - low.value, _spread(low, high) or 0.0
-    if abs(gap) <= spread:
-        return "open"
-    return "holds" if gap > 0 else "contradicts"
-
-
-def _likeness(tolerance: float) -> _Compare:
-    """Whether two values differ by no more than their errors or the tolerance."""
-
-    def compare(one: Measured, other: Measured) -> Outcome:
-        if not (math.isfinite(one.value) and math.isfinite(other.value)):
-            return "contradicts"
-        spread = _spread(one, other)
-        allowed = max(spread or 0.0, tolerance * min(abs(one.value), abs(other.value)))
-        if abs(one.value - other.value) <= allowed:
-            return "holds"
-        return "open" if spread is None else "contradicts"
-
-    return compare
-
-
-def _spread(one: Measured, other: Measured) -> float | None:
-    """Two standard errors of the difference."""
-    if one.error is None or other.error is None:
-        return None
-    return 2 * math.hypot(one.error, other.error)

@@ -23,6 +23,7 @@ class Plan:
     - `seconds`: after which training stops at the end of an epoch.
     - `together`: whether cells that can be are trained as one ensemble; if None, on a GPU.
     - `most_data_sets`: in one ensemble; if None, one where an encoder trains.
+    - `settings`: assignments for all cells, also of tables that they start from.
     """
 
     scale: str = "paper"
@@ -32,10 +33,13 @@ class Plan:
     seconds: float | None = None
     together: bool | None = None
     most_data_sets: int | None = None
+    settings: tuple[str, ...] = ()
 
     def check(self, tables: Collection[Table]) -> None:
         """Raises unless every pattern matches a cell, because one that does not is a mistake."""
-        cells = [cell for table in tables for cell in table.cells(self.scale)]
+        if not self.only:
+            return
+        cells = [cell for table in tables for cell in self._all_cells(table)]
         wrong = [p for p in self.only if not any(_matches(cell, p) for cell in cells)]
         if not wrong:
             return
@@ -52,8 +56,12 @@ class Plan:
 
     def cells(self, table: Table) -> list[Cell]:
         """The cells of a table that are wanted."""
-        cells = [cell for cell in table.cells(self.scale) if self._wants(cell)]
+        cells = [cell for cell in self._all_cells(table) if self._wants(cell)]
         return [dataclasses.replace(cell, experiment=self._sized(cell)) for cell in cells]
+
+    def _all_cells(self, table: Table) -> list[Cell]:
+        table = table.with_settings(self.settings) if self.settings else table
+        return table.cells(self.scale)
 
     def _wants(self, cell: Cell) -> bool:
         return not self.only or any(_matches(cell, pattern) for pattern in self.only)

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import json
 import shutil
 import statistics
 import time
@@ -20,12 +19,13 @@ from filtrax.experiments.building import blank_ensemble
 from filtrax.experiments.ensembles import EnsembleTraining, Policy, Silent, Stopped, Watch
 from filtrax.experiments.evaluation import Evaluation, select
 from filtrax.experiments.provenance import provenance
-from filtrax.experiments.records import RunFolder, as_json, read_json
+from filtrax.experiments.records import RunFolder, read_json
 from filtrax.experiments.run import averages, trained_parts
 from filtrax.experiments.settings import Experiment, StartSettings
 from filtrax.reproduction.groups import Group, group
 from filtrax.reproduction.plan import Plan
 from filtrax.reproduction.records import Record, Results
+from filtrax.reproduction.sharing import shared_cells, take_over
 from filtrax.reproduction.tables import Cell, Table, read_table
 from filtrax.training.checkpoints import save
 from filtrax.training.parts import trainable
@@ -75,7 +75,9 @@ def reproduce(
     groups = group(cells, together=plan.together, most_data_sets=plan.most_data_sets)
     _remove_leftovers(groups, results)
     groups = _without_done(groups, results, plan)
+    shared = shared_cells(cells, known, plan)
     while not policy.stop():
+        take_over(shared, results)
         left = _left(groups, results)
         if not left:
             return True
@@ -86,16 +88,22 @@ def reproduce(
 
 
 def _sources(cells: Sequence[Cell], plan: Plan) -> list[Cell]:
-    """The cells of other tables that cells start from, if they are not among these."""
+    """The cells of other tables that cells start from, if they are not among these.
+
+    What these in turn start from comes before them.
+    """
     needed = {cell.start[:2] for cell in cells if cell.start is not None}
     needed -= {(cell.table, cell.name) for cell in cells}
-    whole = Plan(scale=plan.scale)
-    return [
+    if not needed:
+        return []
+    whole = Plan(scale=plan.scale, settings=plan.settings)
+    found = [
         source
         for table in sorted({table for table, _ in needed})
         for source in whole.cells(read_table(table))
         if (table, source.name) in needed
     ]
+    return _sources([*found, *cells], plan) + found
 
 
 def _check_sources(cells: Sequence[Cell], tables: Mapping[str, Table]) -> None:
@@ -112,7 +120,7 @@ def _tell_of_other_settings(cells: Sequence[Cell], results: Results, watch: Watc
     others = []
     for cell in cells:
         found = (results.read(cell) or {}).get("config")
-        if found is not None and found | {"start": None} != _settings(cell) | {"start": None}:
+        if found is not None and found | {"start": None} != cell.settings | {"start": None}:
             others.append(cell)
     if others:
         more = f" and {len(others) - 1} more" if others[1:] else ""
@@ -121,10 +129,6 @@ def _tell_of_other_settings(cells: Sequence[Cell], results: Results, watch: Watc
             f"{results.record(others[0])}{more}. Remove them, or choose another folder, to run "
             "their cells again."
         )
-
-
-def _settings(cell: Cell) -> dict[str, Any]:
-    return json.loads(as_json(config.as_dict(cell.experiment)))
 
 
 def _remove_leftovers(groups: Iterable[Group], results: Results) -> None:
@@ -163,16 +167,19 @@ def _undone(cells: Sequence[Cell], results: Results) -> list[Cell]:
 
     Records may have been copied here without models.
     """
-    new = {(cell.table, cell.name): cell for cell in cells if not results.record(cell).is_file()}
-    awaited = {cell.start[:2] for cell in new.values() if cell.start is not None}
+    known = {(cell.table, cell.name): cell for cell in cells}
+    new = {key for key, cell in known.items() if not results.record(cell).is_file()}
+    undone: set[tuple[str, str]] = set()
+    while new:
+        undone |= new
+        awaited = {start[:2] for key in new if (start := known[key].start) is not None}
+        new = {key for key in (awaited & {*known}) - undone if _lacks_model(known[key], results)}
+    return [cell for cell in cells if (cell.table, cell.name) in undone]
 
-    def is_done(cell: Cell) -> bool:
-        key = cell.table, cell.name
-        if key in new or key not in awaited:
-            return key not in new
-        return results.model(*key).model.is_file() or "refused" in (results.read(cell) or {})
 
-    return [cell for cell in cells if not is_done(cell)]
+def _lacks_model(cell: Cell, results: Results) -> bool:
+    there = results.model(cell.table, cell.name).model.is_file()
+    return not there and "refused" not in (results.read(cell) or {})
 
 
 def _any_step(

@@ -4,23 +4,36 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from filtrax.checks import check_known
 from filtrax.experiments.config import ConfigurationError, build, load, parse
 from filtrax.experiments.settings import Experiment
-from filtrax.reproduction.axes import Adjustment, Axis, Change, Start, Value, cell_name
+from filtrax.reproduction.axes import (
+    Adjustment,
+    Average,
+    Axis,
+    Change,
+    Place,
+    Start,
+    Value,
+    cell_name,
+    places,
+)
+from filtrax.reproduction.cells import Cell
 from filtrax.reproduction.printed import PrintedNumbers, printed_numbers
-from filtrax.reproduction.rules import Claim, Lost, Selection, chosen, matches
+from filtrax.reproduction.rules import Claim, Lost, chosen, matches
 from filtrax.reproduction.scales import SCALES, scaled
 
 __all__ = [
     "SCALES",
     "Adjustment",
+    "Average",
     "Axis",
     "Cell",
+    "Place",
     "Start",
     "Table",
     "Value",
@@ -33,26 +46,6 @@ FOLDER = Path(__file__).parent / "tables"
 
 
 @dataclasses.dataclass(frozen=True)
-class Cell:
-    """One experiment of a table.
-
-    - `planned_epochs`: of all stages together, as the table says at this scale.
-    - `start`: table and name of the cell that it begins with, and which parts of it; or None.
-    """
-
-    table: str
-    labels: dict[str, str]
-    experiment: Experiment
-    planned_epochs: int
-    start: tuple[str, str, tuple[str, ...]] | None = None
-
-    @property
-    def name(self) -> str:
-        """All labels in the order of the axes, in letters that any file system takes."""
-        return cell_name(self.labels.values())
-
-
-@dataclasses.dataclass(frozen=True)
 class Table:
     """A grid of experiments, what the paper printed of them, and what it claims.
 
@@ -62,8 +55,12 @@ class Table:
     - `rows`, `columns`: the axes of a printed table; the others make separate blocks.
     - `base`: what all cells have in common, as the file of an experiment says it.
     - `adjust`: what the combinations of axes do not say.
-    - `start`: where cells begin.
+    - `start`: where cells begin; the first one that speaks of a cell counts.
+    - `average`: which cells are shown as their mean.
+    - `shares`: tables whose records are taken over where settings are the same.
     - `paper`: the printed numbers; `paper_value` finds them.
+    - `prior`: what the paper prints of the work of others: rows that are no cells.
+    - `context`: whether the paper's numbers are of other data, and not to be compared with.
     - `claims`: what the paper says of them.
     - `lost`: which runs are counted as lost, if any.
     - `deviations`: what is different from the paper.
@@ -81,8 +78,12 @@ class Table:
     columns: tuple[str, ...] = ()
     base: dict[str, Any] = dataclasses.field(default_factory=dict)
     adjust: tuple[Adjustment, ...] = ()
-    start: Start | None = None
+    start: tuple[Start, ...] = ()
+    average: Average | None = None
+    shares: tuple[str, ...] = ()
     paper: str = ""
+    prior: str = ""
+    context: bool = False
     claims: tuple[Claim, ...] = ()
     lost: Lost | None = None
     deviations: tuple[str, ...] = ()
@@ -93,15 +94,24 @@ class Table:
         for names in (self.rows, self.columns, self.lost.against if self.lost else ()):
             for name in names:
                 self.axis(name)
-        for adjustment in self.adjust:
-            self._check_selected(adjustment.when)
+        for changed in (*self.adjust, *self.start):
+            self._check_selected(changed.when, self.axis)
+        if self.average is not None:
+            for labels in self.average.sets.values():
+                self._check_selected({self.average.axis: labels}, self.axis)
         for claim in self.claims:
             for rule in claim.rules:
                 for selection in rule.selections:
-                    self._check_selected(selection)
+                    self._check_selected(selection, self.shown_axis)
                 for name in rule.total:
                     self.axis(name)
         self._check_printed()
+        self._check_prior()
+
+    @property
+    def task(self) -> str:
+        """The kind of the task that its cells have in common."""
+        return self.base.get("task", {}).get("kind", "disc")
 
     @property
     def blocks(self) -> tuple[str, ...]:
@@ -113,6 +123,16 @@ class Table:
         names = [axis.name for axis in self.axes]
         check_known(f"Table {self.name!r} has no such axis", {name} - {*names}, names)
         return self.axes[names.index(name)]
+
+    def shown_axis(self, name: str) -> Axis:
+        """The axis of that name; one that is averaged has the names of its means."""
+        if self.average is not None and self.average.axis == name:
+            return self.average.shown
+        return self.axis(name)
+
+    def places(self) -> list[Place]:
+        """Where numbers are shown: cells, or means of them."""
+        return places(self.labels(), self.average)
 
     def labels(self) -> list[dict[str, str]]:
         """The labels of all cells by axis, the last axis running fastest."""
@@ -142,15 +162,38 @@ class Table:
         axes = tuple(new if entry is old else entry for entry in self.axes)
         return dataclasses.replace(self, axes=axes)
 
+    def with_settings(self, assignments: Iterable[str]) -> "Table":
+        """The table with assignments for all of its cells, after its own."""
+        everywhere = Adjustment({}, tuple(assignments))
+        return dataclasses.replace(self, adjust=(*self.adjust, everywhere))
+
     def paper_value(
         self, labels: Mapping[str, str], metric: str
     ) -> tuple[float, float | None] | None:
-        """What the paper printed for a cell: the value, its standard error if any; or None."""
+        """What the paper printed at a place: the value, its standard error if any; or None."""
         return self._printed.find(labels, metric)
 
-    def _check_selected(self, selection: Selection) -> None:
+    def prior_rows(self, labels: Mapping[str, str]) -> list[dict[str, str]]:
+        """The labels of the rows of others, each once, that belong to a block with these labels."""
+        found = []
+        for row in self._prior.labels(self.metrics):
+            own = {name: row[name] for name in self.rows}
+            agrees = all(labels.get(name, text) == text for name, text in row.items())
+            if agrees and own not in found:
+                found.append(own)
+        return found
+
+    def prior_value(
+        self, labels: Mapping[str, str], metric: str
+    ) -> tuple[float, float | None] | None:
+        """What the paper printed of the work of others, as `paper_value`."""
+        return self._prior.find(labels, metric)
+
+    def _check_selected(
+        self, selection: Mapping[str, str | tuple[str, ...]], axis: Callable[[str], Axis]
+    ) -> None:
         for name, labels in selection.items():
-            known = self.axis(name).labels
+            known = axis(name).labels
             unknown = [label for label in chosen(labels) if label not in known]
             check_known(f"Axis {name!r} of table {self.name!r} has no such label", unknown, known)
 
@@ -159,16 +202,37 @@ class Table:
         known = [*(axis.name for axis in self.axes), *self.metrics]
         unknown = [name for name in header if name not in known]
         check_known("The header of `paper` must name axes and metrics", unknown, known)
-        cells = self.labels()
+        shown = [place.labels for place in self.places()]
         for row in self._printed.labels(self.metrics):
-            if not any(matches(cell, row) for cell in cells):
+            if not any(matches(labels, row) for labels in shown):
                 raise ValueError(f"`paper` must speak of cells of its table, but none is {row}.")
             for metric in self.metrics:
                 self.paper_value(row, metric)  # refuses what is no number
 
+    def _check_prior(self) -> None:
+        if not self.prior:
+            return
+        known = [*(axis.name for axis in self.axes), *self.metrics]
+        unknown = [name for name in self._prior.header if name not in known]
+        check_known("The header of `prior` must name axes and metrics", unknown, known)
+        check_known(
+            "The header of `prior` must name all axes that are rows",
+            {*self.rows} - {*self._prior.header},
+            self._prior.header,
+        )
+        for row in self._prior.labels(self.metrics):
+            others = {name: text for name, text in row.items() if name not in self.rows}
+            self._check_selected(others, self.shown_axis)
+            for metric in self.metrics:
+                self.prior_value(row, metric)  # refuses what is no number
+
     @functools.cached_property
     def _printed(self) -> PrintedNumbers:
         return printed_numbers(self.paper)
+
+    @functools.cached_property
+    def _prior(self) -> PrintedNumbers:
+        return printed_numbers(self.prior)
 
     @functools.cached_property
     def _experiments(self) -> list[Experiment]:
@@ -194,17 +258,28 @@ class Table:
         return Cell(self.name, labels, experiment, epochs, self._start(labels))
 
     def _start(self, labels: dict[str, str]) -> tuple[str, str, tuple[str, ...]] | None:
-        if self.start is None:
+        start = next((one for one in self.start if matches(labels, one.when)), None)
+        if start is None:
             return None
-        source = read_table(self.start.table)
-        wanted = {name: labels[name] for name in self.start.axes} | self.start.labels
+        source = read_table(start.table)
+        wanted = {name: labels[name] for name in start.axes} | start.labels
         if wanted not in source.labels():
             raise ConfigurationError(
                 f"Table {self.name!r} starts from cells of {source.name!r}, which has no cell "
                 f"{wanted}."
             )
         ordered = [wanted[axis.name] for axis in source.axes]
-        return source.name, cell_name(ordered), self.start.parts
+        return source.name, cell_name(ordered), start.parts
+
+
+def source_tables(tables: Iterable[Table]) -> set[str]:
+    """The names of all tables that cells of these begin with, and of those that these need."""
+    found: set[str] = set()
+    new = {start.table for table in tables for start in table.start}
+    while new:
+        found |= new
+        new = {start.table for name in new for start in read_table(name).start} - found
+    return found
 
 
 def read_table(source: str | os.PathLike) -> Table:

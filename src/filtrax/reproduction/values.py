@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from filtrax.reproduction.axes import cell_name
+from filtrax.reproduction.axes import Place, cell_name
 from filtrax.reproduction.tables import Table
 
 Record = Mapping[str, Any]
@@ -15,10 +15,14 @@ Record = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """A value, infinite if it is not finite, and its standard error where there is one."""
+    """A value, infinite if it is not finite, and its standard error where there is one.
+
+    `parts` are the values that a mean over several cells is made of, by what they belong to.
+    """
 
     value: float
     error: float | None = None
+    parts: Mapping[str, float] = dataclasses.field(default_factory=dict, compare=False)
 
     def __str__(self) -> str:
         return f"{self.value:.4g}" + ("" if self.error is None else f" ± {self.error:.2g}")
@@ -49,6 +53,33 @@ def measured(record: Record | None, metric: str) -> Measured | None:
     return Measured(value, error if math.isfinite(value) else None)
 
 
+def mean_of(parts: Mapping[str, float]) -> Measured:
+    """The mean of numbers, and its standard error if there are at least two."""
+    values = np.asarray([*parts.values()])
+    if not np.isfinite(values).all():
+        return Measured(math.inf, None, parts)
+    error = float(values.std(ddof=1) / math.sqrt(values.size)) if values.size > 1 else None
+    return Measured(float(values.mean()), error, parts)
+
+
+def measured_at(place: Place, records: Mapping[str, Record], metric: str) -> Measured | None:
+    """A metric of a place: that of its cell, or the mean over those of its cells that have it.
+
+    Seeds are averaged first; the standard error of a mean over cells is that of their means.
+    """
+    found = {label: measured(records.get(name), metric) for label, name in place.cells.items()}
+    known = {label: value for label, value in found.items() if value is not None}
+    if len(place.cells) == 1 or not known:
+        return next(iter(known.values()), None)
+    return mean_of({label: value.value for label, value in known.items()})
+
+
+def lost_at(place: Place, counts: Mapping[str, int]) -> Measured | None:
+    """The lost runs of a place, by those of cells."""
+    known = [counts[name] for name in place.cells.values() if name in counts]
+    return Measured(float(sum(known))) if known else None
+
+
 def lost(table: Table, records: Mapping[str, Record]) -> dict[str, int]:
     """The number of lost runs of each cell, by its name, where it can be said."""
     if table.lost is None:
@@ -65,6 +96,19 @@ def lost(table: Table, records: Mapping[str, Record]) -> dict[str, int]:
         is_lost = [not (math.isfinite(value) and value <= limit) for value in values]
         found[cell_name(labels.values())] = sum(is_lost)
     return found
+
+
+def origin_of_data(record: Record) -> str:
+    """Where the images and paths of a record's data come from; nothing if that goes without saying.
+
+    The data of the disc task are always drawn.
+    """
+    task = (record.get("config") or {}).get("task") or {}
+    if task.get("kind") != "kitti":
+        return ""
+    if task.get("root"):
+        return "images and trajectories of a folder"
+    return f"generated images, {'real' if task.get('poses') else 'generated'} trajectories"
 
 
 _OF_SHOWN = {

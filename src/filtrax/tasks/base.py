@@ -1,6 +1,7 @@
 """What a task is: data, a model to train on them, and what to look at afterwards."""
 
 import abc
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -51,6 +52,9 @@ class AbstractTask(abc.ABC):
     """How far good and bad samples are from the true observation when a likelihood is pretrained:
     standard deviation of the good ones, mean and standard deviation of the bad ones."""
 
+    model_settings: ClassVar[type]
+    """The dataclass of what a configuration file may say of the model."""
+
     @property
     @abc.abstractmethod
     def state_space(self) -> Space:
@@ -69,6 +73,15 @@ class AbstractTask(abc.ABC):
         """A model with fresh networks, as the task's settings say."""
 
     @property
+    def augment(self) -> Callable[[Trajectory, Key], Trajectory] | None:
+        """What changes each sub-sequence that is drawn for training, or None.
+
+        It must be hashable, because it is compiled in, and is called with one sub-sequence and a
+        key. All members of an ensemble see what comes out. Validation and test know nothing of it.
+        """
+        return None
+
+    @property
     def shape(self) -> "AbstractTask":
         """The task without what changes the numbers of its data, but not their shapes.
 
@@ -85,5 +98,16 @@ class AbstractTask(abc.ABC):
         """The images of one trajectory, to look at."""
 
     @abc.abstractmethod
-    def view(self) -> View:
-        """Where states are in these images."""
+    def view(self) -> View | None:
+        """Where states are in these images, or None where images do not show it."""
+
+    def scores(
+        self, data: Trajectory, differences: Float[np.ndarray, "*b n t x"]
+    ) -> dict[str, Float[np.ndarray, "*b n"]]:
+        """What is reported of each sequence besides the metrics of all tasks.
+
+        `differences` are those of the true states and the estimates, for the sequences of `data`
+        on their last but two axes. A sequence that has no such number has NaN.
+        """
+        del data, differences
+        return {}

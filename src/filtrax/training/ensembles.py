@@ -120,7 +120,8 @@ class Training:
         self.perturbations = jnp.asarray(perturbations)
         self.keys = jax.vmap(jr.key)(jnp.asarray(seeds))
         self.readings = self.validation_readings = self.encoder = None
-        frozen = has_frozen_encoder(model, data_sets[0], trained[1])
+        # What is augmented must be encoded anew each time.
+        frozen = stage.augment is None and has_frozen_encoder(model, data_sets[0], trained[1])
         if frozen and self.validation[0].observed is None:
             assert isinstance(model.sensor, NetworkSensor)
             self.readings = self._on_sets(encode, data_sets, model, self.keys)
@@ -276,7 +277,7 @@ def _train(stage, rest, data, readings, learner, finite, state, first, count, nu
 
         def member(data, stage, rest, learner, readings, rate, rollbacks, finite, key):
             key = jr.fold_in(jr.fold_in(key, rollbacks), number)
-            batch = _cut(data, readings, chosen, stage.length, key=cut_key)
+            batch = _cut(data, readings, chosen, stage, key=cut_key)
             perturbation = _Perturbation(stage.perturbed)
             recipe = Recipe(stage.objective, stage.optimizer, perturbation, stage.clip_norm)
             rate = -rate * stage.rate(number, progress)  # down the gradient
@@ -308,14 +309,17 @@ class _Perturbation(eqx.Module):
 
 
 def _cut(
-    data: Trajectory, readings: Any, chosen: Int[Array, " b"], length: int, *, key: Key
+    data: Trajectory, readings: Any, chosen: Int[Array, " b"], stage: Stage, *, key: Key
 ) -> Trajectory:
-    """Sub-sequences of the chosen trajectories, drawn alike for all members."""
+    """Sub-sequences of the chosen trajectories, drawn and changed alike for all members."""
     if readings is not None:
         data = dataclasses.replace(data, readings=readings)
     batch = jax.tree.map(lambda leaf: leaf[chosen], data)
-    cut = lambda trajectory, key: random_subsequence(trajectory, length, key=key)  # noqa: E731
-    return jax.vmap(cut)(batch, jr.split(key, chosen.size))
+    cut = lambda trajectory, key: random_subsequence(trajectory, stage.length, key=key)  # noqa: E731
+    batch = jax.vmap(cut)(batch, jr.split(key, chosen.size))
+    if stage.augment is None:
+        return batch
+    return jax.vmap(stage.augment)(batch, jr.split(jr.fold_in(key, 1), chosen.size))
 
 
 @eqx.filter_jit

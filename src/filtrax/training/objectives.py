@@ -20,6 +20,7 @@ from filtrax.filters.run import sense_all, sense_trajectory
 from filtrax.linalg import gaussian_log_density
 from filtrax.losses import Loss
 from filtrax.model import StateSpaceModel
+from filtrax.noise import DiagonalNoise, FullNoise
 from filtrax.spaces import Space
 from filtrax.trajectory import Trajectory
 
@@ -120,12 +121,18 @@ def l2(
 ) -> Scalar:
     """The sum of all squared parameters of the model, for weight decay.
 
-    Parameters of the filter, like a kernel or the recurrent network, do not decay, as in the
-    paper.
+    Offsets of noise count in natural units. Parameters of the filter, like a kernel or the
+    recurrent network, do not decay, as in the paper.
     """
     del filt, trajectory, progress, key
-    leaves = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))
+    parts = jax.tree.leaves(model, is_leaf=_is_noise)
+    inside = [(part.offset, part.head) if _is_noise(part) else part for part in parts]
+    leaves = jax.tree.leaves(eqx.filter(inside, eqx.is_inexact_array))
     return jnp.stack([(leaf**2).sum() for leaf in leaves]).sum()
+
+
+def _is_noise(part: Any) -> bool:
+    return isinstance(part, DiagonalNoise | FullNoise)
 
 
 class LikelihoodContrast(eqx.Module):

@@ -12,7 +12,8 @@ from jaxtyping import PyTree
 
 from filtrax.checks import check_known
 from filtrax.filters import Scaling
-from filtrax.noise import FixedNoise
+from filtrax.noise import FixedNoise, Unit
+from filtrax.novelty import Novelty
 from filtrax.resampling import Soft
 from filtrax.spaces import Space
 
@@ -83,7 +84,7 @@ def _children(part: Any) -> dict[str, Any]:
 
 def _is_given(part: Any) -> bool:
     """Whether the numbers of a part are given and not learned, even where they are arrays."""
-    return isinstance(part, Space | FixedNoise | Scaling | Soft)
+    return isinstance(part, Space | FixedNoise | Scaling | Soft | Unit | Novelty)
 
 
 def _is_parameter(leaf: Any) -> bool:

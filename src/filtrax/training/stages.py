@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from filtrax.training.evaluation import Score
 from filtrax.training.objectives import Objective
+from filtrax.training.step import Augment
 from filtrax.trajectory import Trajectory
 
 ADAM = optax.scale_by_adam()
@@ -40,6 +41,7 @@ class Stage(eqx.Module):
     - `learning_rate`: its largest value. It grows linearly over `warmup_steps` and falls with
       the cosine of the progress; `decay` 0 keeps it constant instead.
     - `clip_norm`: gradients longer than this are shortened to it.
+    - `augment`: what changes the sub-sequences that are drawn, the same for all members.
     """
 
     objective: Objective
@@ -54,6 +56,7 @@ class Stage(eqx.Module):
     warmup_steps: float | Array = 500.0
     decay: float | Array = 1.0
     clip_norm: float | Array = 1.0
+    augment: Augment | None = eqx.field(default=None, static=True)
 
     def rate(self, step: Int[Array, ""], progress: Float[Array, ""]) -> Float[Array, ""]:
         """The learning rate of a step."""

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
+from filtrax.reproduction.axes import Place
 from filtrax.reproduction.claims import Verdict, judge
 from filtrax.reproduction.display.measures import Measure, measure_of
 from filtrax.reproduction.tables import Table, cell_name
-from filtrax.reproduction.values import Measured, Record, lost, measured
+from filtrax.reproduction.values import Measured, Record, lost, lost_at, measured_at
 
 Labels = Mapping[str, str]
 
@@ -21,47 +22,61 @@ REFERENCE = "reference"
 
 @dataclass(frozen=True)
 class Entry:
-    """A metric of one cell, ours and the paper's.
+    """A metric of one cell, or its mean over several, ours and the paper's.
 
     Attributes:
         metric: The name of the metric.
-        record: The record of the cell, None if it was not run.
-        ours: The metric of the record, None if it has none; infinite if it is not finite.
+        measure: How it is written and judged.
+        records: The records of the cells that were run, by their label on the averaged axis.
+        cells: How many cells it is the mean of once all of them were run; none if nobody can run
+            what the paper prints of the work of others.
+        ours: The metric of the records, None if there is none; infinite if it is not finite.
         paper: What the paper prints, None if it prints nothing.
+        context: Whether the paper's number is of other data, and not to be compared with.
+        axis: The name of the averaged axis, if there is one.
     """
 
     metric: str
-    record: Record | None
+    measure: Measure
+    records: Mapping[str, Record]
+    cells: int
     ours: Measured | None
     paper: Measured | None
-
-    @property
-    def measure(self) -> Measure:
-        """How the metric is written and judged."""
-        return measure_of(self.metric)
+    context: bool = False
+    axis: str = ""
 
     @property
     def state(self) -> str:
         """Why there is no number, or nothing if there is one."""
-        if self.record is None:
-            return "not run"
-        if "refused" in self.record:
+        if not self.records:
+            return "not run" if self.cells else "–"
+        if all("refused" in record for record in self.records.values()):
             return "refused"
         return "–" if self.ours is None else ""
 
     @property
     def outcome(self) -> str:
         """One of "better", "within" and "worse", or nothing where one of them is missing."""
-        if self.ours is None or self.paper is None:
+        if self.ours is None or self.paper is None or self.context:
             return ""
         return self.measure.outcome(self.ours, self.paper)
 
     @property
     def epochs(self) -> str:
         """How much of the planned training was done, if not all of it."""
-        epochs = (self.record or {}).get("epochs") or {}
-        done, planned = epochs.get("done"), epochs.get("planned")
-        return f"{done} of {planned} epochs" if self.ours and done != planned else ""
+        found = [record.get("epochs") or {} for record in self.records.values()]
+        counts = dict.fromkeys((one.get("done"), one.get("planned")) for one in found)
+        cut = any(done != planned for done, planned in counts) and self.ours
+        return ", ".join(f"{done} of {planned} epochs" for done, planned in counts) if cut else ""
+
+    @property
+    def part(self) -> str:
+        """How much of a mean was run, and what, if not all of it."""
+        if not self.records or len(self.records) == self.cells:
+            return ""
+        return (
+            f"{len(self.records)} of {self.cells} {_words(self.axis)}s: {', '.join(self.records)}"
+        )
 
 
 @dataclass(frozen=True)
@@ -86,17 +101,20 @@ class Grid:
     def best(self) -> set[tuple[str, int]]:
         """Row and column of the best numbers of each column; none where only one row has any.
 
-        The reference filter takes no part.
+        The reference filter takes no part, nor do means over less than others were run on.
         """
         found = set()
         for column in range(len(self.columns)):
+            entries = {row: entries[column] for row, entries in self.rows.items()}
+            most = max((len(entry.records) for entry in entries.values() if entry), default=0)
             bad = {
                 row: entry.measure.badness(entry.ours.value)
-                for row, entries in self.rows.items()
+                for row, entry in entries.items()
                 if row != REFERENCE
-                and (entry := entries[column]) is not None
+                and entry is not None
                 and entry.ours is not None
                 and entry.measure.badness is not None
+                and len(entry.records) == most
             }
             if len(bad) > 1:
                 found |= {(row, column) for row in bad if bad[row] == min(bad.values())}
@@ -119,7 +137,7 @@ class Block:
     @property
     def is_run(self) -> bool:
         """Whether any of its cells has a record."""
-        return any(entry.record is not None for grid in self.grids for entry in grid.entries)
+        return any(entry.records for grid in self.grids for entry in grid.entries)
 
 
 @dataclass(frozen=True)
@@ -150,22 +168,30 @@ class Comparison:
         combined = self._combinations(self.table.blocks)
         # No block for combinations that the table leaves out.
         there = [
-            labels for labels in combined if any(_items(labels) <= cell for cell in self._names)
+            labels for labels in combined if any(_items(labels) <= place for place in self._places)
         ]
         return [Block(labels, self._grids(labels)) for labels in there]
 
+    def measure(self, metric: str) -> Measure:
+        """How a metric is written and judged in this table."""
+        return measure_of(metric, self.table.task)
+
     def entry(self, labels: Labels, metric: str) -> Entry | None:
-        """A metric of the cell with exactly these labels; None if the table has no such cell."""
-        cell = self._names.get(_items(labels))
-        if cell is None:
+        """A metric of the place with exactly these labels; None if the table has no such place."""
+        place = self._places.get(_items(labels))
+        if place is None:
             return None
-        record = self.records.get(cell)
+        run = {label: cell for label, cell in place.cells.items() if cell in self.records}
         paper = self.table.paper_value(labels, metric)
         return Entry(
             metric,
-            record,
-            self._measured(cell, metric),
+            self.measure(metric),
+            {label: self.records[cell] for label, cell in run.items()},
+            len(place.cells),
+            self._measured(place, metric),
             None if paper is None else Measured(*paper),
+            self.table.context,
+            self.table.average.axis if self.table.average is not None else "",
         )
 
     @cached_property
@@ -185,23 +211,29 @@ class Comparison:
             found.append({name: verdict for name, verdict in judged.items() if verdict.findings})
         return found
 
-    def _measured(self, cell: str, metric: str) -> Measured | None:
+    def _measured(self, place: Place, metric: str) -> Measured | None:
         if metric == "lost":
-            count = self._lost.get(cell)
-            return None if count is None else Measured(float(count))
-        return measured(self.records.get(cell), metric)
+            return lost_at(place, self._lost)
+        return measured_at(place, self.records, metric)
+
+    def _prior(self, labels: Labels, metric: str) -> Entry | None:
+        """What the paper prints of the work of others; None if nothing."""
+        paper = self.table.prior_value(labels, metric)
+        if paper is None:
+            return None
+        return Entry(metric, self.measure(metric), {}, 0, None, Measured(*paper), context=True)
 
     @cached_property
     def _lost(self) -> dict[str, int]:
         return lost(self.table, self.records)
 
     @cached_property
-    def _names(self) -> dict[frozenset[tuple[str, str]], str]:
-        """The names of cells by their labels in any order."""
-        return {_items(labels): name for name, labels in self.cells.items()}
+    def _places(self) -> dict[frozenset[tuple[str, str]], Place]:
+        """Where numbers are shown, by labels in any order."""
+        return {_items(place.labels): place for place in self.table.places()}
 
     def _combinations(self, axes: Sequence[str]) -> list[dict[str, str]]:
-        combined = product(*(self.table.axis(name).labels for name in axes))
+        combined = product(*(self.table.shown_axis(name).labels for name in axes))
         return [dict(zip(axes, labels, strict=True)) for labels in combined]
 
     def _grids(self, labels: Labels) -> list[Grid]:
@@ -209,11 +241,11 @@ class Comparison:
         metrics, columns = self.metrics, self._combinations(self.table.columns)
         if self.table.columns:
             wanted = [
-                (measure_of(metric).label, [(_label(c), c, metric) for c in columns])
+                (self.measure(metric).label, [(_label(c), c, metric) for c in columns])
                 for metric in metrics
             ]
         else:
-            wanted = [("", [(measure_of(metric).label, {}, metric) for metric in metrics])]
+            wanted = [("", [(self.measure(metric).label, {}, metric) for metric in metrics])]
         return [self._grid(labels, heading, chosen) for heading, chosen in wanted]
 
     def _grid(
@@ -225,6 +257,10 @@ class Comparison:
             ]
             for row in self._combinations(self.table.rows)
         }
+        for row in self.table.prior_rows(labels):
+            rows[_label(row)] = [
+                self._prior({**labels, **row, **column}, metric) for _, column, metric in chosen
+            ]
         # Neither rows nor columns without any cell are worth printing.
         rows = {label: row for label, row in rows.items() if any(row)}
         kept = [i for i in range(len(chosen)) if any(row[i] for row in rows.values())]

@@ -9,7 +9,6 @@ import numpy as np
 
 from filtrax.report.charts import Axis, Chart, Series, wants_log
 from filtrax.reproduction.display.comparison import COLUMN, Comparison, Entry, Labels
-from filtrax.reproduction.display.measures import measure_of
 from filtrax.reproduction.display.svg import HeatMap, heat_maps, line_chart
 
 
@@ -51,6 +50,8 @@ CURVES: Mapping[str, Curves] = {
     "disc_resampling": Curves("soft", "share α of the uniform distribution"),
     "disc_samples": Curves("samples", "number of samples in training"),
     "disc_ukf_scaling": Curves("scaling", "κ", number=r"kappa ([-\d.]+)"),
+    "kitti_length": Curves("length", "length of training sequences (steps)"),
+    "kitti_ukf_scaling": Curves("scaling", "κ", number=r"kappa ([-\d.]+)"),
 }
 """What is drawn of which table."""
 
@@ -75,7 +76,7 @@ def pictures(compared: Comparison) -> list[Picture]:
 
 
 def _curves(compared: Comparison, curves: Curves, metric: str, where: Labels) -> list[Picture]:
-    table, measure = compared.table, measure_of(metric)
+    table, measure = compared.table, compared.measure(metric)
     x, places = _places(table.axis(curves.axis).labels, curves.number)
     lines = []
     for labels in _others(compared, curves.axis, where):
@@ -111,9 +112,9 @@ def _places(labels: Sequence[str], number: str) -> tuple[np.ndarray, list[str]]:
 def _others(compared: Comparison, axis: str, where: Labels) -> list[dict[str, str]]:
     """The labels of all other axes that occur together, each once."""
     found = []
-    for labels in compared.cells.values():
-        others = {name: label for name, label in labels.items() if name != axis}
-        if where.items() <= labels.items() and others not in found:
+    for place in compared.table.places():
+        others = {name: label for name, label in place.labels.items() if name != axis}
+        if where.items() <= place.labels.items() and others not in found:
             found.append(others)
     return found
 

@@ -81,6 +81,20 @@ _MEASURES = {
 }
 
 
-def measure_of(metric: str) -> Measure:
-    """How a metric is shown; an unknown one by its name, and without better and worse."""
-    return _MEASURES.get(metric) or Measure(metric.replace("_", " "))
+_OF_TASK = {
+    "kitti": {
+        "distance": Measure("mean distance", "m, °, m/s, °/s together", badness=_low),
+        "sensor_error": Measure("sensor error", "m/s, °/s together", badness=_low),
+        "nll": Measure("NLL", decimals=1, badness=_low),
+        "nees": Measure("NEES (ideal 5)", badness=_distance_to(5.0)),
+        "translation_error": Measure("translation error at the end", "m/m", 3, False, _low),
+        "rotation_error": Measure("rotation error at the end", "°/m", 3, False, _low),
+    },
+}
+"""What is otherwise, or more, for a task."""
+
+
+def measure_of(metric: str, task: str = "disc") -> Measure:
+    """How a metric of a task is shown; an unknown one by its name, without better and worse."""
+    known = _MEASURES | _OF_TASK.get(task, {})
+    return known.get(metric) or Measure(metric.replace("_", " "))

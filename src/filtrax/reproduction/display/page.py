@@ -5,13 +5,13 @@ same page, and a test can tell whether a page is that of its records.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
 from filtrax.experiments.records import write_text
-from filtrax.reproduction.display.comparison import COLUMN, Comparison, Labels
+from filtrax.reproduction.display.comparison import COLUMN, Comparison
 from filtrax.reproduction.display.figures import Picture, pictures
 from filtrax.reproduction.display.goals import BENCHMARK, goals
 from filtrax.reproduction.display.sections import markdown_table, section
@@ -39,6 +39,15 @@ _FIRST = (
     "disc_samples",
     "disc_belief",
     "disc_resampling",
+    "disc_initial_noise",
+    "disc_kernel",
+    "disc_sensor",
+    "kitti_benchmark",
+    "kitti_noise",
+    "kitti_training",
+    "kitti_length",
+    "kitti_ukf_scaling",
+    "kitti_position",
 )
 """The tables that come first; the others follow in the order of their names."""
 
@@ -162,14 +171,16 @@ def _columns(compared: Comparison) -> list[_Column]:
     for column in dict.fromkeys(labels.get(COLUMN, "") for labels in compared.cells.values()):
         own = {n: ls for n, ls in compared.cells.items() if ls.get(COLUMN, "") == column}
         run = sum(name in compared.records for name in own)
-        outcomes = _outcomes(compared, own.values())
+        outcomes = _outcomes(compared, column)
         judged = [found[column] for found in compared.verdicts if column in found]
         claims = Counter(verdict.verdict for verdict in judged)
         found.append(_Column(column, compared.table, list(own), run, outcomes, claims))
     return found
 
 
-def _outcomes(compared: Comparison, cells: Iterable[Labels]) -> Counter[str]:
-    """How many numbers of some cells are better, within and worse."""
-    entries = [compared.entry(own, metric) for own in cells for metric in compared.metrics]
+def _outcomes(compared: Comparison, column: str) -> Counter[str]:
+    """How many numbers of a column are better, within and worse."""
+    shown = [place.labels for place in compared.table.places()]
+    own = [labels for labels in shown if labels.get(COLUMN, "") == column]
+    entries = [compared.entry(labels, metric) for labels in own for metric in compared.metrics]
     return Counter(entry.outcome for entry in entries if entry is not None and entry.outcome)

@@ -1,15 +1,22 @@
 """One table of the paper as Markdown: how its records were made, the numbers, the claims."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from filtrax.reproduction.claims import Verdict
 from filtrax.reproduction.display.comparison import Block, Comparison, Entry, Grid
 from filtrax.reproduction.display.measures import Measure
-from filtrax.reproduction.values import Measured, Record
+from filtrax.reproduction.values import Measured, Record, origin_of_data
 
 UNKNOWN_ERROR = "†"
 """Marks a number without a standard error."""
+
+
+CONTEXT = (
+    "The paper's numbers, in parentheses, are of other images than ours and stand here for "
+    "orientation: numbers are not compared, but the paper's claims are judged."
+)
+"""Stands over tables whose data are not the paper's."""
 
 
 def section(compared: Comparison, figures: Iterable[str] = ()) -> str:
@@ -23,6 +30,7 @@ def section(compared: Comparison, figures: Iterable[str] = ()) -> str:
     table = compared.table
     parts = [f"## {table.title}", f"*{table.source}* · `{table.name}`", table.asks]
     parts.append(_making(compared))
+    parts += [CONTEXT] if table.context and table.paper else []
     parts += [text for block in compared.blocks for text in _block(block)]
     parts += _folded("Why settings were refused", _refusals(compared))
     parts += figures
@@ -76,6 +84,7 @@ def _making(compared: Comparison) -> str:
     trained = [record for record in run if "refused" not in record]
     facts = [
         f"{len(run)} of {len(compared.cells)} cells",
+        _several("", map(origin_of_data, run)),
         _several("scale", (record["scale"] for record in run)),
         _several("", (_epochs(record) for record in trained)),
         _several("seeds", (_seeds(record) for record in trained)),
@@ -85,6 +94,7 @@ def _making(compared: Comparison) -> str:
     seeds = max((len(record.get("seeds") or ()) for record in trained), default=1)
     scale = "paper" if any(record["scale"] == "paper" for record in run) else run[0]["scale"]
     command = f"filtrax reproduce {name} --scale {scale} --seeds {seeds}{_shortened(trained)}"
+    command += _folder(run)
     return f"Records: {'; '.join(filter(None, facts))}. Again: `{command}`."
 
 
@@ -93,6 +103,14 @@ def _shortened(records: list[Record]) -> str:
     epochs = {(r["epochs"]["done"], r["epochs"]["planned"]) for r in records} - {(0, 0)}
     done = {done for done, planned in epochs if done < planned}
     return f" --epochs {done.pop()}" if len(done) == len(epochs) == 1 else ""
+
+
+def _folder(records: list[Record]) -> str:
+    """The option that names the folder of data, if all records have one of the same kind."""
+    tasks = [record.get("config", {}).get("task", {}) for record in records]
+    named = {tuple(key for key in ("root", "poses") if task.get(key)) for task in tasks}
+    names = named.pop() if len(named) == 1 else ()
+    return "".join(f" --set task.{name}=DIR" for name in names)
 
 
 def _several(what: str, values: Iterable[str]) -> str:
@@ -128,24 +146,38 @@ def _block(block: Block) -> list[str]:
     if not block.is_run:
         cells = len(block.grids[0].entries)
         return [*title, f"Not run ({cells} cells)."] if block.labels else []
-    shared = _shared_epochs(block)
-    note = [f"All cells that train: {shared}."] if shared else []
-    return title + note + [text for grid in block.grids for text in _grid(grid, shared)]
+    shared = _Shared(_shared_epochs(block), _shared_part(block))
+    notes = [f"All cells that train: {shared.epochs}."] if shared.epochs else []
+    notes += [f"All means are over {shared.part}."] if shared.part else []
+    return title + notes + [text for grid in block.grids for text in _grid(grid, shared)]
+
+
+class _Shared(NamedTuple):
+    """What is said once for all entries of a block: how much was trained, and run."""
+
+    epochs: str
+    part: str
 
 
 def _shared_epochs(block: Block) -> str:
     """How much of the planned training was done, if that is the same in all cells that train."""
     entries = [entry for grid in block.grids for entry in grid.entries if entry is not None]
-    trained = [entry for entry in entries if entry.ours and _epochs(entry.record or {})]
+    trained = [e for e in entries if e.ours and any(map(_epochs, e.records.values()))]
     epochs = {entry.epochs for entry in trained}
     return epochs.pop() if len(epochs) == 1 else ""
 
 
-def _grid(grid: Grid, shared_epochs: str) -> list[str]:
+def _shared_part(block: Block) -> str:
+    """How much of all means was run, if that is the same."""
+    parts = {entry.part for grid in block.grids for entry in grid.entries if entry.records}
+    return parts.pop() if len(parts) == 1 else ""
+
+
+def _grid(grid: Grid, shared: _Shared) -> list[str]:
     best, printed = grid.best(), grid.is_printed
 
     def cell(entry: Entry | None, is_best: bool) -> str:
-        return "" if entry is None else _cell(entry, is_best, printed, shared_epochs)
+        return "" if entry is None else _cell(entry, is_best, printed, shared)
 
     rows = [
         [row, *(cell(entry, (row, i) in best) for i, entry in enumerate(entries))]
@@ -156,13 +188,14 @@ def _grid(grid: Grid, shared_epochs: str) -> list[str]:
     return [*filter(None, (heading, note)), markdown_table([grid.corner, *grid.columns], rows)]
 
 
-def _cell(entry: Entry, is_best: bool, is_printed: bool, shared_epochs: str) -> str:
+def _cell(entry: Entry, is_best: bool, is_printed: bool, shared: _Shared) -> str:
     """An entry, with the paper's number if the paper has any in this table."""
     ours = entry.state or _number(entry.measure, entry.ours)
     ours = f"**{ours}**" if is_best else ours
-    epochs = f"[{entry.epochs}]" if entry.epochs not in ("", shared_epochs) else ""
+    epochs = f"[{entry.epochs}]" if entry.epochs not in ("", shared.epochs) else ""
+    part = f"[{entry.part}]" if entry.part not in ("", shared.part) else ""
     paper = f"({_number(entry.measure, entry.paper)})" if is_printed else ""
-    return " ".join(filter(None, (ours, epochs, paper, entry.outcome)))
+    return " ".join(filter(None, (ours, epochs, part, paper, entry.outcome)))
 
 
 def _number(measure: Measure, measured: Measured | None) -> str:

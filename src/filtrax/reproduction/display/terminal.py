@@ -74,7 +74,7 @@ def _lines(grid: Grid) -> Lines:
     best = grid.best()
     for row, entries in grid.rows.items():
         # Rows that were not run say nothing that the page does not say.
-        if any(entry is not None and entry.record is not None for entry in entries):
+        if any(entry is not None and (entry.records or not entry.cells) for entry in entries):
             cells = [_cell(entry, (row, i) in best) for i, entry in enumerate(entries)]
             lines.add_row(Text(row), *cells)
     return lines
@@ -85,8 +85,8 @@ def _cell(entry: Entry | None, best: bool) -> Text:
         return Text("")
     measure = entry.measure
     text = Text(entry.state or measure.text(entry.ours), style="bold" if best else "")
-    if entry.epochs:
-        text.append(f" [{entry.epochs}]", style="dim")
+    for note in filter(None, (entry.epochs, entry.part)):
+        text.append(f" [{note}]", style="dim")
     if entry.paper is not None:
         text.append(f" ({measure.text(entry.paper)})", style="dim")
     if entry.outcome:

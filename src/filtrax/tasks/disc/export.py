@@ -17,11 +17,12 @@ from jaxtyping import Float, Int, UInt8
 from PIL import Image, ImageDraw
 
 import filtrax
+from filtrax.checks import check_whole
 from filtrax.tasks.base import View
 from filtrax.tasks.disc.images import count_visible, draw_frames
 from filtrax.tasks.disc.physics import CORRELATIONS, covariances
 from filtrax.tasks.disc.scenes import Scenes
-from filtrax.tasks.disc.task import DiscTask, check_whole
+from filtrax.tasks.disc.task import DiscTask
 
 Progress = Callable[[int, int], None]
 """Called with how many sequences are done, and how many there are."""

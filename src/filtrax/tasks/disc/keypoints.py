@@ -50,7 +50,7 @@ class ProportionalNoise(AbstractNoise):
 
 def proportional_noise(head: Head, std: Float[Array, " x"], floor: float) -> ProportionalNoise:
     """Noise of the given standard deviations where the head gives zero; the floor is a variance."""
-    return ProportionalNoise(constant_noise(std, floor).bias, floor, head)
+    return ProportionalNoise(constant_noise(std, floor).offset, floor, head)
 
 
 def keypoint_value(num_features: int, *, key: Key) -> Perceptron:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from filtrax.arrays import Key
-from filtrax.checks import check_known
+from filtrax.checks import check_known, check_whole
 from filtrax.model import StateSpaceModel
 from filtrax.noise import AbstractNoise
 from filtrax.spaces import Space
@@ -76,6 +76,7 @@ class DiscTask(AbstractTask):
     kind: ClassVar[str] = "disc"
     units: ClassVar[tuple[str, ...]] = ("px", "px", "px/step", "px/step")
     contrast: ClassVar[tuple[float, float, float]] = (2.0, 40.0, 20.0)
+    model_settings: ClassVar[type] = DiscModel
 
     num_distractors: int = 30
     noise: NoiseKind = "constant"
@@ -194,16 +195,6 @@ class DiscTask(AbstractTask):
 
 def _check_split(split: str) -> None:
     check_known("`split` must be one of a data set's", {split} - set(SPLITS), SPLITS)
-
-
-def check_whole(name: str, value: Any, lowest: int, highest: int | None = None) -> None:
-    """Raises unless a value is a whole number within its limits."""
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
-        whole = int(value)
-        if lowest <= whole and (highest is None or whole <= highest):
-            return
-    limits = f"at least {lowest}" if highest is None else f"between {lowest} and {highest}"
-    raise ValueError(f"`{name}` must be a whole number, {limits}: got {value!r}.")
 
 
 def _check_std(name: str, value: Any) -> None:

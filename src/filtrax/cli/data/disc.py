@@ -1,4 +1,4 @@
-"""`filtrax data`: what there is to train on."""
+"""`filtrax data disc`: the data of the disc task."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -11,15 +11,7 @@ from filtrax.cli.progress import counting
 if TYPE_CHECKING:
     from filtrax.tasks.base import AbstractTask
 
-app = typer.Typer(help="Look at a data set, or write it into files for use elsewhere.")
 
-
-@app.callback()
-def data() -> None:
-    """Look at a data set, or write it into files for use elsewhere."""
-
-
-@app.command()
 def disc(
     overrides: Annotated[
         list[str] | None,
@@ -90,7 +82,7 @@ def _summary(task: "AbstractTask", split: str) -> str:
         f"{height} x {width} images",
     ]
     visible, view = task.details(data).visible, task.view()
-    if visible is not None:
+    if visible is not None and view is not None:
         visible = np.asarray(visible)
         pixels = states @ view.matrix.T + view.offset
         inside = ((pixels > -0.5) & (pixels < [width - 0.5, height - 0.5])).all(-1)

@@ -1,0 +1,105 @@
+"""What the verbs for drives share: options, a table, previews."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from filtrax.tasks.kitti.drives import Drive
+
+SEQUENCES = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sequence",
+        metavar="NN",
+        help="Number of a drive, as in 00. Repeatable; all without it.",
+        show_default=False,
+    ),
+]
+SIZE = Annotated[str, typer.Option(metavar="HxW", help="Height and width of images in pixels.")]
+PREVIEW = Annotated[
+    Path | None,
+    typer.Option(
+        help="Draw images and paths: a contact sheet (.png) or an animation (.gif).",
+        metavar="FILE",
+        show_default=False,
+    ),
+]
+
+NUM_ANIMATED = 4
+"""Drives in an animation; more are not seen at once."""
+
+
+def drive_numbers(given: Sequence[str] | None) -> list[str]:
+    """The numbers as KITTI writes them, with two digits, each once."""
+    return list(dict.fromkeys(text.zfill(2) for text in given or ()))
+
+
+def image_size(text: str) -> tuple[int, int]:
+    """Height and width of a text like 50x150."""
+    match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
+    if match is None:
+        raise ValueError(f"A size must be height x width in pixels, as in 50x150, got {text!r}.")
+    return int(match[1]), int(match[2])
+
+
+def check_preview(path: Path | None) -> None:
+    """Raises before the work begins if the file of a preview is of the wrong kind."""
+    if path is not None and path.suffix.lower() not in (".png", ".gif"):
+        raise ValueError(f"A preview must be a .png or .gif file, got {path}.")
+
+
+def draw_preview(drives: Sequence["Drive"], path: Path | None) -> None:
+    """Draws the drives if a file is wished for."""
+    from filtrax.tasks.kitti import preview
+
+    if path is None:
+        return
+    if path.suffix.lower() == ".png":
+        preview.contact_sheet(drives, path)
+    else:
+        preview.animation(drives[:NUM_ANIMATED], path)
+    typer.echo(f"Preview: {path}")
+
+
+def print_drives(title: str, drives: Sequence["Drive"], sources: Sequence[str]) -> None:
+    """Prints a row per drive; `sources` tells where the times of each come from."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("drive", "frames", "cameras", "size", "length", "speed", "heading rate", "times"):
+        table.add_column(name, justify="left" if name in ("cameras", "times") else "right")
+    for drive, source in zip(drives, sources, strict=True):
+        table.add_row(*_row(drive), source)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=160)  # A file is no narrow window.
+    console.print(Text(title, style="bold"), table)
+
+
+def _row(drive: "Drive") -> list[str]:
+    import numpy as np
+
+    from filtrax.tasks.kitti.motion import states
+
+    height, width = drive.image_size
+    kind = "gray" if drive.num_channels == 1 else "colour"
+    speeds, rates = states(drive.poses, drive.times)[:-1, 3:].T
+    return [
+        drive.name,
+        str(drive.num_frames),
+        f"{', '.join(drive.cameras)} ({kind})",
+        f"{height} x {width}",
+        f"{drive.length:.0f} m",
+        _range(np.asarray(speeds), "m/s"),
+        _range(np.asarray(rates), "°/s"),
+    ]
+
+
+def _range(values, unit: str) -> str:
+    return f"{values.min():.1f} to {values.max():.1f} {unit}" if len(values) else "–"

@@ -1,0 +1,35 @@
+"""The experiments that a table consists of."""
+
+import dataclasses
+import json
+from typing import Any
+
+from filtrax.experiments.config import as_dict
+from filtrax.experiments.records import as_json
+from filtrax.experiments.settings import Experiment
+from filtrax.reproduction.axes import cell_name
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One experiment of a table.
+
+    - `planned_epochs`: of all stages together, as the table says at this scale.
+    - `start`: table and name of the cell that it begins with, and which parts of it; or None.
+    """
+
+    table: str
+    labels: dict[str, str]
+    experiment: Experiment
+    planned_epochs: int
+    start: tuple[str, str, tuple[str, ...]] | None = None
+
+    @property
+    def name(self) -> str:
+        """All labels in the order of the axes, in letters that any file system takes."""
+        return cell_name(self.labels.values())
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All settings, as they stand in a record."""
+        return json.loads(as_json(as_dict(self.experiment)))

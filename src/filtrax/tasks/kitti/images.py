@@ -1,0 +1,83 @@
+"""The images of one camera: which files they are, how they are read and made smaller."""
+
+import functools
+import io
+import itertools
+import re
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, UInt8
+from PIL import Image
+
+_NAME = re.compile(r"(?:image_?)?(\d+)\.png", re.IGNORECASE)
+"""KITTI's 000000.png, and image_00000.png of the authors of differentiable particle filters."""
+
+_BIT_DEPTH = 24
+"""Where the header of a PNG file says how many bits a number has."""
+
+
+def has_images(folder: Path) -> bool:
+    """Whether a folder is there and holds an image."""
+    return folder.is_dir() and any(_NAME.fullmatch(path.name) for path in folder.iterdir())
+
+
+def image_files(folder: Path) -> dict[int, Path]:
+    """The images of a folder by their numbers, which need not begin with 0, in their order."""
+    found = [(_NAME.fullmatch(path.name), path) for path in folder.iterdir()]
+    numbered = sorted((int(match[1]), path) for match, path in found if match)
+    for (number, path), (following, other) in itertools.pairwise(numbered):
+        if following != number + 1:
+            raise ValueError(
+                f"The images in {folder} must be numbered one by one, but {path.name} is followed "
+                f"by {other.name}: restore the missing ones, or remove what is too much."
+            )
+    return dict(numbered)
+
+
+def read_image(path: Path) -> UInt8[np.ndarray, "height width channels"]:
+    """An image of 8-bit numbers; gray has one channel, all else three."""
+    try:
+        content = path.read_bytes()
+        with Image.open(io.BytesIO(content), formats=("PNG",)) as image:
+            image.load()
+            gray = image.mode in ("1", "L", "LA", "I", "I;16")
+            if content[_BIT_DEPTH] <= 8:
+                pixels = np.asarray(image.convert("L" if gray else "RGB"))
+                return pixels[:, :, None] if gray else pixels
+    except (OSError, SyntaxError, ValueError, EOFError) as error:
+        reason = (
+            "no image is found in it" if isinstance(error, Image.UnidentifiedImageError) else error
+        )
+        raise ValueError(
+            f"{path} must be a complete PNG file, but it cannot be read: {reason}. Restore it."
+        ) from error
+    raise ValueError(
+        f"{path} must be a PNG file of 8-bit numbers, but it has {content[_BIT_DEPTH]} bits: "
+        "convert it."
+    )
+
+
+def shrunk(
+    image: UInt8[np.ndarray, "h w c"], size: tuple[int, int]
+) -> UInt8[np.ndarray, "height width c"]:
+    """The image with fewer pixels, each the mean of the area that it covers.
+
+    A pixel of the old image that lies in two of the new ones counts in each with its part there.
+    """
+    height, width, channels = image.shape
+    if (height, width) == size:
+        return image
+    rows, columns = _coverage(height, size[0]), _coverage(width, size[1])
+    lines = rows @ image.reshape(height, width * channels).astype(np.float32)
+    pixels = np.matmul(columns, lines.reshape(size[0], width, channels))
+    return np.rint(pixels).astype(np.uint8)
+
+
+@functools.lru_cache(maxsize=16)
+def _coverage(old: int, new: int) -> Float[np.ndarray, "new old"]:
+    """How much of each new pixel is covered by each old one, along one side of an image."""
+    edges = np.arange(new + 1) * (old / new)
+    pixels = np.arange(old)
+    overlap = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
+    return (np.clip(overlap, 0.0, None) * (new / old)).astype(np.float32)

@@ -1,0 +1,186 @@
+"""The network that sees the motion of a car in how cells of an image have moved.
+
+It is for few training images. What is learned does not see images, but where in the image before
+the content of each cell was found, so that there is little of a scene that it could remember.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float
+
+from filtrax.arrays import Key
+from filtrax.networks import Perceptron
+
+CELL = (5, 15)
+"""Height and width of cells, in pixels."""
+
+ROWS_MOVED = tuple(range(-5, 3))
+COLUMNS_MOVED = tuple(range(-10, 11))
+"""Where the content of a cell is looked for in the image before, in pixels.
+
+Forward motion lets things move away from the middle of the image: on the road, which is below,
+downwards; turns and pitch move everything to the sides and up and down.
+"""
+
+SHARPNESS = (4.0, 12.0, 36.0)
+"""By which correlations are multiplied at the start before they become weights."""
+
+SMALLEST_CONTRAST = 3.0
+"""In gray levels; less is noise, and is not made larger."""
+
+NEIGHBOURHOOD = 9
+"""Height and width in pixels of what decides on the mean and the contrast around a pixel."""
+
+HIDDEN = 64
+
+LINEAR = 32
+"""How many features are linear in what is seen: others alone learn slowly what is linear."""
+
+SMALLEST_SPREAD = 0.1
+"""In pixels; the root of smaller variances would have an ever larger gradient."""
+
+EXACT = jax.lax.Precision.HIGHEST
+"""Of products whose sums are differences of a few hundredths of a pixel."""
+
+
+class MatchingNetwork(eqx.Module):
+    """Normalized correlations of cells, where they are largest, then dense layers with ReLU.
+
+    Both images are freed from slow changes of brightness and contrast. For each cell, and for each
+    block of 2 × 2 cells, the correlation with the image before is computed at all displacements d
+    (Lewis 1995), which is free of gain and bias. With weights w ∝ exp(β c(d)), for several learned
+    β, what dense layers see of a cell are the means Σ w d along both axes, the spreads at the
+    second β, and the largest correlation. Means are about linear in what the car does: its heading
+    rate moves all cells alike, its speed those on the road. So some features are linear in them.
+
+    **Arguments:**
+
+    - `image_size`: height and width.
+    - `num_features`: the size of the output.
+    - `dropout`: the part of what is seen that is dropped in training; only then a key is needed.
+    """
+
+    log_sharpness: Float[Array, " betas"]
+    dropout: eqx.nn.Dropout
+    dense: Perceptron
+    linear: Perceptron
+
+    def __init__(self, image_size: tuple[int, int], *, num_features: int, dropout: float, key: Key):
+        rows, columns = number_of_cells(image_size)
+        count = rows * columns + (rows // 2) * (columns // 2)
+        self.log_sharpness = jnp.log(jnp.asarray(SHARPNESS))
+        self.dropout = eqx.nn.Dropout(dropout)
+        inputs = count * (2 * len(SHARPNESS) + 3)
+        dense_key, linear_key = jr.split(key)
+        self.dense = Perceptron((inputs, HIDDEN, num_features - LINEAR), key=dense_key)
+        self.linear = Perceptron((inputs, LINEAR), key=linear_key)
+
+    def __call__(
+        self, before: Float[Array, "h w c"], present: Float[Array, "h w c"], *, key: Key
+    ) -> Float[Array, " features"]:
+        first, second = (normalized(image.mean(-1)) for image in (before, present))
+        seen = jnp.concatenate([self._look(part) for part in correlations(first, second)])
+        seen = self.dropout(seen.ravel(), key=key)
+        return jnp.concatenate([jax.nn.relu(self.dense(seen)), self.linear(seen)])
+
+    def _look(self, found: Float[Array, "r c dy dx"]) -> Float[Array, "cells numbers"]:
+        """Where cells were, for each sharpness, how sure that is, and how alike they are."""
+        scores = found.reshape(-1, found.shape[2] * found.shape[3])
+        sharpness = jnp.exp(self.log_sharpness).astype(scores.dtype)
+        weights = jax.nn.softmax(sharpness[:, None, None] * scores[None], -1)
+        places = jnp.asarray(_displacements(), scores.dtype)
+        means = jnp.matmul(weights, places, precision=EXACT)
+        squares = jnp.matmul(weights[1], places**2, precision=EXACT)
+        spreads = jnp.sqrt(jnp.maximum(squares - means[1] ** 2, 0.0) + SMALLEST_SPREAD**2)
+        largest = scores.max(-1, keepdims=True)
+        return jnp.concatenate(
+            [jnp.moveaxis(means, 0, 1).reshape(len(scores), -1) / 2, spreads / 2, largest], -1
+        )
+
+
+def number_of_cells(image_size: tuple[int, int]) -> tuple[int, int]:
+    """How many cells fit into an image along both axes, or an error if they are too few."""
+    counts = tuple(size // cell for size, cell in zip(image_size, CELL, strict=True))
+    if min(counts) < 2:
+        raise ValueError(
+            f"Images must have at least {2 * CELL[0]} x {2 * CELL[1]} pixels (height x width) for "
+            f"two cells of the sensor along both axes, got {image_size[0]} x {image_size[1]}."
+        )
+    return counts[0], counts[1]
+
+
+def normalized(image: Float[Array, "h w"]) -> Float[Array, "h w"]:
+    """The image less its mean in the neighbourhood of each pixel, divided by the contrast there."""
+    detail = image - _box_mean(image)
+    return detail * jax.lax.rsqrt(_box_mean(detail**2) + SMALLEST_CONTRAST**2)
+
+
+def correlations(
+    before: Float[Array, "h w"], present: Float[Array, "h w"]
+) -> tuple[Float[Array, "r c dy dx"], Float[Array, "r2 c2 dy dx"]]:
+    """Normalized correlations of all cells, and of all blocks of 2 × 2 cells.
+
+    c(d) = Σ present(p) before(p + d) / √(Σ present(p)² Σ before(p + d)²), sums over the pixels of a
+    cell; what is beyond the edge of the image is as at the edge.
+    """
+    rows, columns = number_of_cells((before.shape[0], before.shape[1]))
+    height, width = rows * CELL[0], columns * CELL[1]
+    top, left = (before.shape[0] - height) // 2, (before.shape[1] - width) // 2
+    here = present[top : top + height, left : left + width]
+    reach = [(-min(moved), max(moved)) for moved in (ROWS_MOVED, COLUMNS_MOVED)]
+    around = jnp.pad(before, reach, mode="edge")
+    # All displacements along the rows at once: a compiled program has few operations then.
+    starts = [left + aside + reach[1][0] for aside in COLUMNS_MOVED]
+    shifted = jnp.stack([around[:, start : start + width] for start in starts])
+    products, powers = [], []
+    for down in ROWS_MOVED:
+        start = top + down + reach[0][0]
+        there = shifted[:, start : start + height]
+        products.append(_cell_sums(here[None] * there))
+        powers.append(_cell_sums(there**2))
+    product, power = (jnp.transpose(jnp.stack(part), (2, 3, 0, 1)) for part in (products, powers))
+    own = _cell_sums(here[None] ** 2)[0, :, :, None, None]
+    cells = product * jax.lax.rsqrt(own * power + 1.0)
+    product, power, own = (_block_sums(part) for part in (product, power, own))
+    return cells, product * jax.lax.rsqrt(own * power + 1.0)
+
+
+def _cell_sums(images: Float[Array, "n h w"]) -> Float[Array, "n r c"]:
+    """Sums over the pixels of each cell."""
+    count, height, width = images.shape
+    rows = images.reshape(count, height // CELL[0], CELL[0], width)
+    # Whole rows are added first, and a matrix of zeros and ones does the rest: both are fast.
+    bands = sum(rows[:, :, i] for i in range(1, CELL[0])) + rows[:, :, 0]
+    columns = np.repeat(np.eye(width // CELL[1]), CELL[1], axis=0)
+    return jnp.matmul(bands, jnp.asarray(columns, images.dtype), precision=EXACT)
+
+
+def _block_sums(cells: Float[Array, "r c dy dx"]) -> Float[Array, "r2 c2 dy dx"]:
+    rows, columns = (2 * (size // 2) for size in cells.shape[:2])
+    blocks = cells[:rows, :columns].reshape(rows // 2, 2, columns // 2, 2, *cells.shape[2:])
+    return blocks.sum((1, 3))
+
+
+def _box_mean(image: Float[Array, "h w"]) -> Float[Array, "h w"]:
+    """The mean over the neighbourhood of each pixel."""
+    reach = NEIGHBOURHOOD // 2
+    for axis in (0, 1):
+        edges = [(0, 0), (0, 0)]
+        edges[axis] = (reach + 1, reach)
+        sums = jnp.cumsum(jnp.pad(image, edges, mode="edge"), axis)
+        size = image.shape[axis]
+        last, first = (
+            jax.lax.slice_in_dim(sums, start, start + size, axis=axis)
+            for start in (NEIGHBOURHOOD, 0)
+        )
+        image = (last - first) / NEIGHBOURHOOD
+    return image
+
+
+def _displacements() -> Float[np.ndarray, "d 2"]:
+    """Columns and rows by which the content of a cell was elsewhere, at all displacements."""
+    down, aside = np.meshgrid(ROWS_MOVED, COLUMNS_MOVED, indexing="ij")
+    return np.stack([aside.ravel(), down.ravel()], -1).astype(float)

@@ -1,0 +1,349 @@
+"""The models of the KITTI task: what a car does, and what its cameras tell (Kloss et al. 2021)."""
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float
+
+from filtrax.arrays import Context, Control, Key, Observation, Reading, State
+from filtrax.likelihoods import AbstractLikelihood, GaussianLikelihood, LearnedLikelihood
+from filtrax.model import StateSpaceModel
+from filtrax.networks import Perceptron
+from filtrax.noise import (
+    AbstractNoise,
+    FeatureHead,
+    FixedNoise,
+    constant_noise,
+    heteroscedastic_noise,
+)
+from filtrax.sensors import NetworkSensor
+from filtrax.spaces import Space
+from filtrax.tasks.kitti.drives import MEAN_STEP
+from filtrax.tasks.kitti.matching import MatchingNetwork
+from filtrax.tasks.kitti.network import FEATURES, MotionNetwork
+
+if TYPE_CHECKING:
+    from filtrax.tasks.kitti.task import KittiTask
+
+DEGREE = math.pi / 180
+SCALES = {"x": 1.0, "y": 1.0, "heading": 1.0, "speed": 10.0, "rate": 10.0}
+"""What networks divide by: about what a car moves and turns in a step, and how fast it does."""
+
+POSITION_SCALE = 100.0
+"""Of a position that is an input of a network: that of a whole drive, not of a step."""
+
+CENTRE = (10.0, 0.0)
+"""About the mean of speed and heading rate over all drives; their spread is about their scale."""
+
+MEAN_COLOR = (89.0, 94.0, 93.0)
+"""Red, green and blue of KITTI's images, on average, as the reference code has them."""
+
+PIXEL_SCALE = 64.0
+"""What the network divides brightness by; the paper's sees numbers up to 255 as they are.
+
+The first layer could undo it, so that no other functions are learned. But weights for such numbers
+are so small that a learning rate at which all other layers learn well is too large for them.
+"""
+
+Dependence = Literal["constant", "heteroscedastic", "fixed"]
+Five = tuple[float, float, float, float, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class KittiModel:
+    """What a model of the KITTI task is made of.
+
+    Numbers are in the units of the state (metres, metres, degrees, m/s, degrees per second). The
+    start values are the paper's for training from scratch. Its floor is 0.0316 for everything;
+    here it is what a step of a car, and a camera of few pixels, can hardly be better than.
+
+    - `process`: of four inputs, speed, heading rate, and cosine and sine of the heading, or the
+      equations of motion.
+    - `process_noise`, `sensor_noise`: "fixed" stays at its start value and has no floor, as noise
+      that is tuned by hand.
+    - `likelihood`: a learned one sees speed and heading rate of a particle as they are, as in the
+      paper. A normalized one sees them centred and divided by their scale, which the paper takes
+      for a reason why earlier work (Jonschkowski et al. 2018) did better.
+    - `sensor`: the paper's convolutions on an image and its difference from the one before, or
+      "matching", dense layers on where cells of the image were before, which is for few images.
+    - `dropout`: the part of what the sensor's dense layers see that is dropped in training.
+    - `position_input`: whether the process and its noise also see the position, and the noise the
+      heading: a test of the paper's advice against it.
+    """
+
+    process: Literal["learned", "analytical"] = "learned"
+    process_noise: Dependence = "constant"
+    sensor: Literal["paper", "matching"] = "paper"
+    sensor_noise: Dependence = "constant"
+    covariance: Literal["diagonal", "full"] = "diagonal"
+    likelihood: Literal["gaussian", "learned", "normalized"] = "gaussian"
+    process_stds: Five = (0.1, 0.1, 0.1, 10.0, 10.0)
+    sensor_stds: tuple[float, float] = (10.0, 10.0)
+    process_floors: Five = (0.01, 0.01, 0.01, 0.03, 0.03)
+    sensor_floors: tuple[float, float] = (0.1, 0.1)
+    dropout: float = 0.3
+    position_input: bool = False
+
+    def __post_init__(self):
+        for part in ("process", "sensor"):
+            stds, floors = self._numbers(part)
+            fixed = getattr(self, f"{part}_noise") == "fixed"
+            possible = all(
+                s > 0 and (fixed or 0 <= f <= s) for s, f in zip(stds, floors, strict=True)
+            )
+            if not possible:
+                raise ValueError(
+                    f"{part}_stds must be positive and at least {part}_floors, which must not be "
+                    f"negative: got {stds} and {floors}."
+                )
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and less than 1, got {self.dropout}.")
+
+    @property
+    def program(self) -> "KittiModel":
+        """These settings without numbers that a compiled program takes as arguments.
+
+        Models that agree in it can train as one ensemble.
+        """
+        start = {}
+        for part in ("process", "sensor"):
+            start[f"{part}_stds"] = tuple(10.0 + floor for floor in self._numbers(part)[1])
+        return dataclasses.replace(self, **start)
+
+    def _numbers(self, part: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        return getattr(self, f"{part}_stds"), getattr(self, f"{part}_floors")
+
+
+def motion(state: State, control: Control) -> State:
+    """The equations of motion over the time step, which is the control.
+
+    x⁺ = x + v cos(θ) Δt, y⁺ = y + v sin(θ) Δt, θ⁺ = θ + θ̇ Δt; speed and heading rate are kept.
+    """
+    x, y, heading, speed, rate = state
+    (step,) = control
+    angle = heading * DEGREE
+    moved = (x + speed * jnp.cos(angle) * step, y + speed * jnp.sin(angle) * step)
+    return jnp.stack([*moved, heading + rate * step, speed, rate])
+
+
+class LearnedMotion(eqx.Module):
+    """A learned process: state + network(speed, heading rate, cos θ, sin θ) Δt/0.1037 s.
+
+    The network, which is the paper's, is not told the time step. What it gives is the change over
+    a mean step, and other steps change the state in proportion.
+    """
+
+    network: Perceptron
+    inputs: Space
+    space: Space
+
+    def __call__(self, state: State, control: Control) -> State:
+        change = self.space.unscaled(self.network(self.inputs.network_input(state)))
+        return state + change * (control[0] / MEAN_STEP)
+
+
+class MotionHead(eqx.Module):
+    """The head of process noise: a network of what it may see of a state."""
+
+    head: FeatureHead
+    inputs: Space
+
+    def __call__(self, state: State, control: Control) -> Float[Array, " outputs"]:
+        del control
+        return self.head(self.inputs.network_input(state))
+
+
+class KittiEncoder(eqx.Module):
+    """Encodes the image of a time, and its difference from the one before.
+
+    A reading is the number of a step within its sequence. The images of all times, beginning with
+    the one before the first step, are `frames` of the context; `mirrored` says whether they are
+    to be flipped.
+    """
+
+    network: MotionNetwork
+
+    def __call__(
+        self, reading: Reading, context: Context, *, key: Key
+    ) -> Float[Array, " features"]:
+        dtype = self.network.biases[0].dtype
+        before, present = two_frames(reading, context, dtype)
+        centred = present - np.asarray(_mean_pixel(present.shape[-1]), dtype)[None, None, :]
+        image = jnp.concatenate([centred, present - before], -1) / PIXEL_SCALE
+        return self.network(image, key=key)
+
+
+class MatchingEncoder(eqx.Module):
+    """Encodes how cells of the image of a time have moved since the one before.
+
+    Readings and context are those of `KittiEncoder`.
+    """
+
+    network: MatchingNetwork
+
+    def __call__(
+        self, reading: Reading, context: Context, *, key: Key
+    ) -> Float[Array, " features"]:
+        before, present = two_frames(reading, context, self.network.log_sharpness.dtype)
+        return self.network(before, present, key=key)
+
+
+def two_frames(reading: Reading, context: Context, dtype: Any) -> tuple[Array, Array]:
+    """The image before a reading, and the one of its time, as the context has them.
+
+    In training they may be distorted (`filtrax.tasks.kitti.augment`).
+    """
+    frames = jnp.asarray(context["frames"])
+    images = [frames[reading + i].astype(dtype) for i in (0, 1)]
+    distortion = context.get("distortion")
+    if distortion is not None:
+        images = [distortion(image, reading + i) for i, image in enumerate(images)]
+    before, present = (jnp.where(context["mirrored"], im[:, ::-1], im) for im in images)
+    return before, present
+
+
+class Rescaled(eqx.Module):
+    """A network whose last inputs are moved and multiplied by fixed numbers."""
+
+    network: Perceptron
+    factor: tuple[float, ...] = eqx.field(static=True)
+    offset: tuple[float, ...] = eqx.field(static=True)
+
+    def __call__(self, inputs: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
+        rest, last = jnp.split(inputs, [inputs.size - len(self.factor)])
+        factor, offset = (
+            np.asarray(numbers, inputs.dtype) for numbers in (self.factor, self.offset)
+        )
+        return self.network(jnp.concatenate([rest, last * factor + offset]))
+
+
+def observe(state: State) -> Observation:
+    """Speed and heading rate."""
+    return state[3:]
+
+
+def build_model(
+    task: "KittiTask", settings: KittiModel, channels: int, *, key: Key
+) -> StateSpaceModel:
+    """A model with fresh networks for images of so many channels.
+
+    The last layers of the process and of the noise start close to zero: nothing moves, and the
+    noise is what the settings say.
+    """
+    sensor_key, process_key, noise_key, likelihood_key = jr.split(key, 4)
+    return StateSpaceModel(
+        state_space=task.state_space,
+        observation_space=task.observation_space,
+        process=_process(task.state_space, settings, key=process_key),
+        process_noise=_process_noise(task.state_space, settings, key=noise_key),
+        observe=observe,
+        sensor=_sensor(task, settings, channels, key=sensor_key),
+        likelihood=_likelihood(task.observation_space, settings, key=likelihood_key),
+    )
+
+
+def state_space(unseen: tuple[str, ...] = ("x", "y"), position_scale: float = SCALES["x"]) -> Space:
+    """The state (x, y, heading, speed, rate); both angles wrap at a half turn, as in the paper."""
+    return Space(
+        tuple(SCALES),
+        angles={"heading": 360.0, "rate": 360.0},
+        scale=SCALES | {"x": position_scale, "y": position_scale},
+        unseen=unseen,
+        directions=("heading",),
+    )
+
+
+def _inputs(settings: KittiModel, unseen: tuple[str, ...]) -> Space:
+    """What networks see of a state: not these components, unless they are told everything."""
+    return state_space(() if settings.position_input else unseen, POSITION_SCALE)
+
+
+def _process(space: Space, settings: KittiModel, *, key: Key) -> Any:
+    if settings.process == "analytical":
+        return motion
+    inputs = _inputs(settings, ("x", "y"))
+    network = Perceptron((inputs.input_size, 32, 64, 64, space.size), final_std=1e-3, key=key)
+    return LearnedMotion(network, inputs, space)
+
+
+def _process_noise(space: Space, settings: KittiModel, *, key: Key) -> AbstractNoise:
+    inputs = _inputs(settings, ("x", "y", "heading"))
+    start = _start(settings.process_stds, settings)
+    if settings.process_noise != "heteroscedastic":
+        return _unchanging(settings.process_noise, start, settings.process_floors)
+    network = Perceptron((inputs.input_size, 32, 32, _outputs(start)), final_std=1e-3, key=key)
+    head = MotionHead(FeatureHead(network, space), inputs)
+    return heteroscedastic_noise(head, start, _squares(settings.process_floors))
+
+
+def _sensor(task: "KittiTask", settings: KittiModel, channels: int, *, key: Key) -> NetworkSensor:
+    encoder_key, value_key, noise_key = jr.split(key, 3)
+    return NetworkSensor(
+        _encoder(task, settings, channels, key=encoder_key),
+        FeatureHead(Perceptron((FEATURES, 2), key=value_key), task.observation_space),
+        _sensor_noise(task.observation_space, settings, key=noise_key),
+    )
+
+
+def _encoder(
+    task: "KittiTask", settings: KittiModel, channels: int, *, key: Key
+) -> KittiEncoder | MatchingEncoder:
+    dropout = settings.dropout
+    if settings.sensor == "matching":
+        size = task.image_size
+        network = MatchingNetwork(size, num_features=FEATURES, dropout=dropout, key=key)
+        return MatchingEncoder(network)
+    shape = (*task.image_size, 2 * channels)
+    return KittiEncoder(MotionNetwork(shape, dropout=dropout, key=key))
+
+
+def _sensor_noise(space: Space, settings: KittiModel, *, key: Key) -> AbstractNoise:
+    start = _start(settings.sensor_stds, settings)
+    if settings.sensor_noise != "heteroscedastic":
+        return _unchanging(settings.sensor_noise, start, settings.sensor_floors)
+    network = Perceptron((FEATURES, _outputs(start)), final_std=1e-3, key=key)
+    return heteroscedastic_noise(
+        FeatureHead(network, space), start, _squares(settings.sensor_floors)
+    )
+
+
+def _likelihood(space: Space, settings: KittiModel, *, key: Key) -> AbstractLikelihood:
+    if settings.likelihood == "gaussian":
+        return GaussianLikelihood()
+    network = Perceptron((FEATURES + space.size, 128, 128, 1), key=key)
+    if settings.likelihood == "learned":  # the scale, by which the likelihood divides, is undone
+        return LearnedLikelihood(Rescaled(network, space.scale, (0.0,) * space.size))
+    centre = tuple(-mean / scale for mean, scale in zip(CENTRE, space.scale, strict=True))
+    return LearnedLikelihood(Rescaled(network, (1.0,) * space.size, centre))
+
+
+def _unchanging(kind: str, start: Array, floors: tuple[float, ...]) -> AbstractNoise:
+    if kind == "fixed":
+        return FixedNoise(constant_noise(start))
+    return constant_noise(start, _squares(floors))
+
+
+def _start(stds: tuple[float, ...], settings: KittiModel) -> Array:
+    """The start value of a noise: standard deviations, or a covariance matrix."""
+    numbers = jnp.asarray(stds)
+    return numbers if settings.covariance == "diagonal" else jnp.diag(numbers**2)
+
+
+def _outputs(start: Array) -> int:
+    """How many numbers the head of a noise gives: one per component, or per entry of L."""
+    size = start.shape[0]
+    return size if start.ndim == 1 else size * (size + 1) // 2
+
+
+def _squares(numbers: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(number**2 for number in numbers)
+
+
+def _mean_pixel(channels: int) -> tuple[float, ...]:
+    """The mean colour, or its mean for gray images."""
+    return MEAN_COLOR if channels == 3 else (sum(MEAN_COLOR) / 3,) * channels

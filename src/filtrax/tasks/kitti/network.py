@@ -1,0 +1,100 @@
+"""The network that sees the motion of a car in two images (Kloss et al. 2021, KITTI appendix)."""
+
+import math
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float
+
+from filtrax.arrays import Key
+from filtrax.networks import Perceptron, convolve
+
+FEATURES = 128
+"""The size of the encoding of an image."""
+
+CHANNELS = 16
+KERNELS = (7, 5, 5, 5)
+STRIDES = ((1, 1), (1, 2), (1, 2), (2, 2))
+"""Of the paper's convolutions, along the rows and along the columns."""
+
+EPSILON = 1e-3
+"""What the layer norm adds to variances, as in the reference code."""
+
+
+class ChannelNorm(eqx.Module):
+    """Layer norm over the channels of each pixel, with a gain and an offset for each channel."""
+
+    gain: Float[Array, " channels"]
+    offset: Float[Array, " channels"]
+
+    def __init__(self, channels: int):
+        self.gain, self.offset = jnp.ones(channels), jnp.zeros(channels)
+
+    def __call__(self, image: Float[Array, "h w channels"]) -> Float[Array, "h w channels"]:
+        centred = image - image.mean(-1, keepdims=True)
+        variance = (centred**2).mean(-1, keepdims=True)
+        normal = centred * jax.lax.rsqrt(variance + EPSILON)
+        return normal * self.gain[None, None, :] + self.offset[None, None, :]
+
+
+class MotionNetwork(eqx.Module):
+    """Unpadded convolutions with ReLU and layer norm, dropout, then dense layers with ReLU.
+
+    It has dropout in training alone (`eqx.nn.inference_mode` switches it off), and only there
+    needs a key.
+
+    **Arguments:**
+
+    - `shape`: of the images: height, width, channels.
+    - `dropout`: the part of the last convolution's output that is dropped.
+    """
+
+    kernels: tuple[Float[Array, "k k inputs outputs"], ...]
+    biases: tuple[Float[Array, " outputs"], ...]
+    norms: tuple[ChannelNorm, ...]
+    dropout: eqx.nn.Dropout
+    dense: Perceptron
+
+    def __init__(self, shape: tuple[int, int, int], *, dropout: float, key: Key):
+        dense_key, *keys = jr.split(key, len(KERNELS) + 1)
+        height, width = size_after_convolutions(shape[:2])
+        depths = (shape[2], *[CHANNELS] * (len(KERNELS) - 1))
+        start = jax.nn.initializers.glorot_normal()
+        self.kernels = tuple(
+            start(k, (size, size, depth, CHANNELS))
+            for k, size, depth in zip(keys, KERNELS, depths, strict=True)
+        )
+        self.biases = tuple(jnp.full(CHANNELS, 1e-3) for _ in KERNELS)
+        self.norms = tuple(ChannelNorm(CHANNELS) for _ in KERNELS)
+        self.dropout = eqx.nn.Dropout(dropout)
+        sizes = (height * width * CHANNELS, FEATURES, FEATURES)
+        self.dense = Perceptron(sizes, key=dense_key)
+
+    def __call__(self, image: Float[Array, "h w c"], *, key: Key) -> Float[Array, " features"]:
+        layers = zip(self.kernels, self.biases, self.norms, STRIDES, strict=True)
+        for kernel, bias, norm, stride in layers:
+            image = norm(jax.nn.relu(convolve(image, kernel, stride) + bias[None, None, :]))
+        return jax.nn.relu(self.dense(self.dropout(image.ravel(), key=key)))
+
+
+def size_after_convolutions(image_size: Sequence[int]) -> tuple[int, int]:
+    """Height and width that the convolutions leave of an image, or an error if nothing is left."""
+    left = [_after(size, axis) for axis, size in enumerate(image_size)]
+    if min(left) < 1:
+        smallest = [next(n for n in range(1, 1000) if _after(n, axis) > 0) for axis in (0, 1)]
+        raise ValueError(
+            f"Images must have at least {smallest[0]} x {smallest[1]} pixels (height x width) for "
+            f"the four convolutions of the sensor, got {image_size[0]} x {image_size[1]}."
+        )
+    return left[0], left[1]
+
+
+def _after(size: int, axis: int) -> int:
+    for kernel, strides in zip(KERNELS, STRIDES, strict=True):
+        size = math.floor((size - kernel) / strides[axis]) + 1
+        if size < 1:
+            return 0
+    return size

@@ -1,0 +1,182 @@
+"""The road of a drive: short straight pieces along its path, and a grid that finds the nearest.
+
+A car that comes to a street again drives on the same road. So only the first time makes a road: a
+later part of the path that runs along an earlier one adds nothing.
+"""
+
+import dataclasses
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+PIECE = 2.5
+"""Length of a piece of road in metres."""
+
+SAME_ROAD = 7.0
+"""Parallel parts of a path within this distance are one road."""
+
+HIGHWAY_SPEED = 17.0
+"""Where cars are faster than this, the road is a highway, in m/s."""
+
+SPEED_SMOOTHING = 61
+"""Over how many metres the speed is averaged that tells a highway."""
+
+CELL = 1.0
+"""Width of a cell of the grid in metres."""
+
+REACH = 40.0
+"""Cells this far from all roads still know one; what is farther away is seen as grass."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Path:
+    """Points at equal distances along the path of a car.
+
+    **Attributes:**
+
+    - `points`: x and z in metres.
+    - `directions`: unit vectors.
+    - `highway`: from 0 in a town to 1 on a highway.
+    """
+
+    points: np.ndarray
+    directions: np.ndarray
+    highway: np.ndarray
+
+    @property
+    def right(self) -> np.ndarray:
+        """Unit vectors to the right."""
+        return np.stack([self.directions[:, 1], -self.directions[:, 0]], -1)
+
+    def __getitem__(self, index: np.ndarray) -> "Path":
+        return Path(self.points[index], self.directions[index], self.highway[index])
+
+
+class Roads(eqx.Module):
+    """Pieces of road and the grid that knows the nearest one.
+
+    **Attributes:**
+
+    - `pieces`: rows of x and z of the middle, direction, half a width, metres along the path, and
+      how much of a highway it is.
+    - `nearest`: the number of a piece for each cell, row by row; -1 where there is none.
+    - `corner`: x and z of the corner of the grid.
+    - `shape`: its number of rows (along z) and columns (along x).
+    """
+
+    pieces: Float[Array | np.ndarray, "pieces 7"]
+    nearest: Int[Array | np.ndarray, " cells"]
+    corner: Float[Array | np.ndarray, " 2"]
+    shape: Int[Array | np.ndarray, " 2"]
+
+
+def half_width(highway: np.ndarray) -> np.ndarray:
+    """Of the road, from its middle to the kerb, in metres."""
+    return 3.8 + 2.2 * highway
+
+
+def middle_to_car(highway: np.ndarray) -> np.ndarray:
+    """How far to the right of the middle of the road the car drives, in metres."""
+    return 1.7 + 0.3 * highway
+
+
+def follow(poses: np.ndarray, times: np.ndarray, step: float = PIECE) -> Path:
+    """The path of a car, prolonged straight on at both ends as far as a camera sees."""
+    points = poses[:, [0, 2], 3]
+    lengths = np.hypot(*np.diff(points, axis=0).T)
+    along = np.concatenate([[0.0], np.cumsum(lengths)])
+    speeds = _speeds(lengths, times, along)
+    # Where the car stands still, its place adds no point to the path.
+    moving = np.concatenate([[True], np.diff(along) > 1e-3])
+    wanted = np.arange(0.0, max(along[-1], step) + step / 2, step)
+    points = np.stack([np.interp(wanted, along[moving], points[moving, i]) for i in (0, 1)], -1)
+    if along[-1] < step:
+        ahead = np.stack([poses[0, 0, 2], poses[0, 2, 2]])
+        points = poses[0, [0, 2], 3] + wanted[:, None] * ahead / np.linalg.norm(ahead)
+    points = _prolonged(points, step)
+    directions = np.gradient(points, axis=0)
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    speed = np.interp((np.arange(len(points)) - _extra(step)) * step, along, speeds)
+    return Path(points, directions, np.clip((speed - HIGHWAY_SPEED) / 4 + 0.5, 0.0, 1.0))
+
+
+def first_visits(path: Path) -> np.ndarray:
+    """Which points of a path are on a road that no earlier part of the path made."""
+    kept = np.zeros(len(path.points), bool)
+    recent = int(40 / PIECE)
+    for index in range(len(path.points)):
+        earlier = np.flatnonzero(kept[: max(index - recent, 0)])
+        gaps = path.points[earlier] - path.points[index]
+        parallel = np.abs(path.directions[earlier] @ path.directions[index]) > 0.8
+        kept[index] = not (parallel & (np.hypot(*gaps.T) < SAME_ROAD)).any()
+    return kept
+
+
+def build_roads(path: Path) -> Roads:
+    """Roads along a path and the grid over them."""
+    chosen = first_visits(path)
+    road, along = path[chosen], np.flatnonzero(chosen) * PIECE
+    middles = road.points - middle_to_car(road.highway)[:, None] * road.right
+    pieces = np.column_stack(
+        [middles, road.directions, half_width(road.highway), along, road.highway]
+    )
+    corner = np.floor(path.points.min(0) - 2 * REACH)
+    columns, rows = np.ceil((path.points.max(0) + 2 * REACH - corner) / CELL).astype(int)
+    nearest = _nearest_pieces(middles, corner, (int(rows), int(columns)))
+    return Roads(
+        _padded(pieces.astype(np.float32), 0),
+        _padded(nearest.reshape(-1), -1),
+        corner.astype(np.float32),
+        np.asarray([rows, columns], np.int32),
+    )
+
+
+def _nearest_pieces(middles: np.ndarray, corner: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """For each cell the piece whose middle is nearest to the middle of the cell."""
+    nearest = np.full(shape, -1, np.int32)
+    distances = np.full(shape, REACH**2)
+    reach = int(REACH / CELL)
+    for number, middle in enumerate(middles):
+        column, row = np.floor((middle - corner) / CELL).astype(int)
+        window = np.s_[row - reach : row + reach + 1, column - reach : column + reach + 1]
+        cells = np.arange(-reach, reach + 1) + 0.5
+        across = corner[0] + (column + cells) * CELL - middle[0]
+        ahead = corner[1] + (row + cells) * CELL - middle[1]
+        squares = ahead[:, None] ** 2 + across**2
+        nearer = squares < distances[window]
+        distances[window][nearer] = squares[nearer]
+        nearest[window][nearer] = number
+    return nearest
+
+
+def _padded(rows: np.ndarray, value: int) -> np.ndarray:
+    """Rows up to a power of two: drives of about the same size share a compiled program."""
+    size = 1 << max(len(rows) - 1, 1).bit_length()
+    widths = [(0, size - len(rows))] + [(0, 0)] * (rows.ndim - 1)
+    return np.pad(rows, widths, constant_values=value)
+
+
+def _speeds(lengths: np.ndarray, times: np.ndarray, along: np.ndarray) -> np.ndarray:
+    """Speeds at all frames, averaged over the way around them."""
+    if len(lengths) == 0:
+        return np.zeros(len(along))
+    speeds = lengths / np.diff(times)
+    speeds = np.append(speeds, speeds[-1])
+    metres = np.arange(0.0, along[-1] + 1.0)
+    each = np.pad(np.interp(metres, along, speeds), SPEED_SMOOTHING // 2, mode="edge")
+    means = np.convolve(each, np.full(SPEED_SMOOTHING, 1 / SPEED_SMOOTHING), mode="valid")
+    return np.interp(along, metres, means)
+
+
+def _extra(step: float) -> int:
+    return int(100 / step)
+
+
+def _prolonged(points: np.ndarray, step: float) -> np.ndarray:
+    """Adds 100 m at both ends, in the directions of the last few metres."""
+    away = np.arange(1, _extra(step) + 1)[:, None] * step
+    few = min(4, len(points) - 1)
+    start, end = points[0] - points[few], points[-1] - points[-1 - few]
+    start, end = start / np.linalg.norm(start), end / np.linalg.norm(end)
+    return np.concatenate([(points[0] + away * start)[::-1], points, points[-1] + away * end])
