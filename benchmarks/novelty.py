@@ -1,7 +1,7 @@
 """The warning of readings unlike the training data: how good it is, and what heeding it changes.
 
     python benchmarks/novelty.py benchmarks/results/novelty_h200.json --poses DIR
-    python benchmarks/novelty.py /tmp/novelty.json --small
+    python benchmarks/novelty.py FILE.json --small
 
 Trains an extended Kalman filter on generated streets, without the highway, and fits a detector to
 its training data. Ordinary drives that it has not seen, along other streets, are compared with the

@@ -11,33 +11,20 @@ a folder of KITTI's layout, frames 0 to 2999.
 
 import argparse
 import json
-import os
-import platform
-import subprocess
 import time
 from pathlib import Path
 
-import jax
 import numpy as np
 
-from filtrax.tasks.kitti.drives import MEAN_STEP
-from filtrax.tasks.kitti.files import read_drive
+from filtrax.experiments.provenance import provenance
 from filtrax.tasks.kitti.flow import estimate_motion
 from filtrax.tasks.kitti.motion import states, steps
+from filtrax.tasks.kitti.recordings.files import pose_names, read_drive, read_path
 from filtrax.tasks.kitti.streets import Street
+from filtrax.tasks.kitti.streets.generate import GRAY
 
-GRAY = np.asarray([0.299, 0.587, 0.114], np.float32)
 CAMERAS = ("image_2", "image_3")
 RECORDED_FRAMES = 3000
-
-
-def read_path(folder, name):
-    """Poses and times of a drive."""
-    poses = np.loadtxt(folder / "poses" / f"{name}.txt").reshape(-1, 3, 4)
-    for file in (folder / "times" / f"{name}.txt", folder / "sequences" / name / "times.txt"):
-        if file.exists():
-            return poses, np.loadtxt(file).ravel()
-    return poses, MEAN_STEP * np.arange(len(poses))
 
 
 def measured(previous, current, durations):
@@ -101,7 +88,7 @@ def main():
     parser.add_argument("--images", type=Path)
     options = parser.parse_args()
     height, width = (int(number) for number in options.size.split("x"))
-    names = options.drives or sorted(file.stem for file in (options.poses / "poses").glob("*.txt"))
+    names = options.drives or pose_names(options.poses)
     rows = {}
     for name in names:
         path = read_path(options.poses, name)
@@ -110,13 +97,10 @@ def main():
     if options.images is not None:
         rows["00, recorded"] = recorded(options.images, options.pairs)
         print("00, recorded", json.dumps(rows["00, recorded"]), flush=True)
-    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
     record = {
-        "command": f"python benchmarks/street_flow.py FILE --poses DIR --pairs {options.pairs} "
-        f"--size {options.size}",
-        "commit": git.stdout.strip() or os.environ.get("FILTRAX_COMMIT", "unknown"),
-        "device": jax.devices()[0].device_kind,
-        "versions": {"jax": jax.__version__, "python": platform.python_version()},
+        "origin": provenance(seed=0),
+        "pairs": options.pairs,
+        "image_size": [height, width],
         "rows": rows,
     }
     options.file.write_text(json.dumps(record, indent=1))

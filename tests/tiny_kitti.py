@@ -6,8 +6,8 @@ import tempfile
 import numpy as np
 
 from filtrax.tasks.kitti import Fold, KittiTask
-from filtrax.tasks.kitti.drives import Drive
-from filtrax.tasks.kitti.files import write_drive
+from filtrax.tasks.kitti.recordings.drives import Drive
+from filtrax.tasks.kitti.recordings.files import write_drive
 from kitti_data import poses_at
 
 SIZE = (19, 35)

@@ -197,6 +197,12 @@ def heteroscedastic_noise(
     return _build(head, start, floor)
 
 
+def head_size(start: Any) -> int:
+    """How many numbers a head gives for a start value: one per component, or per entry of L."""
+    size = np.shape(start)[0]
+    return size if np.ndim(start) == 1 else size * (size + 1) // 2
+
+
 def _build(head: Head | None, start: Any, floor: Any) -> DiagonalNoise | FullNoise:
     start = as_float(start)
     if start.ndim not in (1, 2):

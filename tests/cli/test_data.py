@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from filtrax.cli import app
-from filtrax.tasks.kitti import preview
-from filtrax.tasks.kitti.drives import Drive
-from filtrax.tasks.kitti.files import read_drive, write_drive
+from filtrax.tasks.kitti.recordings import preview
+from filtrax.tasks.kitti.recordings.drives import Drive
+from filtrax.tasks.kitti.recordings.files import read_drive, write_drive
 from filtrax.tasks.kitti.streets import collection
 from kitti_data import poses_at, tiny_drive
 

@@ -16,7 +16,7 @@ from filtrax.experiments.filters import Ekf
 from filtrax.experiments.settings import Experiment
 from filtrax.tasks.disc import DiscTask
 from filtrax.tasks.kitti import Frames
-from filtrax.tasks.kitti.files import write_drive
+from filtrax.tasks.kitti.recordings.files import write_drive
 from filtrax.training.checkpoints import save
 from tiny_kitti import curved_drive, tiny_task
 

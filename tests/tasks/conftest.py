@@ -26,7 +26,7 @@ def real_poses():
 @pytest.fixture(scope="session")
 def real_drive(real_kitti, pytestconfig, tmp_path_factory):
     """Drive 00, with its smaller images kept among pytest's own files from one run to the next."""
-    from filtrax.tasks.kitti.files import read_drive
+    from filtrax.tasks.kitti.recordings.files import read_drive
 
     kept = getattr(pytestconfig, "cache", None)
     folder = tmp_path_factory.mktemp("kitti") if kept is None else kept.mkdir("kitti")

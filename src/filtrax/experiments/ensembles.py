@@ -13,8 +13,9 @@ from filtrax.experiments.events import EventLog
 from filtrax.experiments.records import RunFolder
 from filtrax.experiments.settings import Experiment
 from filtrax.training.checkpoints import load_parts, save_parts
-from filtrax.training.ensembles import Ensemble, EpochRecord, Training
+from filtrax.training.ensembles import EpochRecord, Training
 from filtrax.training.parts import trainable, transfer
+from filtrax.training.selection import Ensemble
 from filtrax.trajectory import Trajectory
 
 KEPT_CHECKPOINTS = 2

@@ -1,7 +1,7 @@
 """Training filters and models end to end: one of them with `fit`, ensembles with `Training`."""
 
 from filtrax.training.checkpoints import load, load_parts, save, save_parts
-from filtrax.training.ensembles import Ensemble, EpochRecord, Training
+from filtrax.training.ensembles import EpochRecord, Training
 from filtrax.training.evaluation import ObjectiveScore, Score, encode, evaluate, tracking
 from filtrax.training.fit import DivergenceError, History, Progress, fit
 from filtrax.training.objectives import (
@@ -16,6 +16,7 @@ from filtrax.training.objectives import (
     sensor_nll,
     weighted,
 )
+from filtrax.training.selection import Ensemble
 from filtrax.training.stages import Stage
 
 __all__ = [

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
 from filtrax.arrays import Key
 from filtrax.filters import AbstractFilter
@@ -35,34 +35,13 @@ from filtrax.training.evaluation import (
     with_encoder,
 )
 from filtrax.training.parts import trainable, warn_of_hidden_parameters
+from filtrax.training.selection import Ensemble, select
 from filtrax.training.stages import Stage
 from filtrax.training.step import Learner, Recipe, choose, update
 from filtrax.trajectory import Trajectory, perturb, random_subsequence
 
 ORDER_SEED = 2021
 """Of the order of batches, which is the same for all members and for runs with other seeds."""
-
-
-class Ensemble(eqx.Module):
-    """What one epoch hands to the next; all but the epoch has a leading axis of members.
-
-    **Attributes:**
-
-    - `learner`, `best`: the present state, and the one with the lowest validation loss.
-    - `best_loss`, `best_epoch`: of that state.
-    - `start_loss`: the lower one of the validation losses before and after the first epoch.
-    - `rate`: what the learning rate is multiplied by; each rollback halves it.
-    - `rollbacks`: how often the member went back to its best state.
-    """
-
-    learner: Learner
-    best: Learner
-    best_loss: Float[Array, " members"]
-    best_epoch: Int[Array, " members"]
-    start_loss: Float[Array, " members"]
-    rate: Float[Array, " members"]
-    rollbacks: Int[Array, " members"]
-    epoch: Int[Array, ""]
 
 
 class EpochRecord(eqx.Module):
@@ -198,7 +177,7 @@ class Training:
                 on_step(first + self.steps_per_call)
         loss, norm = (jnp.concatenate(values).mean(0) for values in zip(*outcomes, strict=True))
         validation = self._validate(learner)
-        ensemble = _select(ensemble, learner, finite, validation["loss"])
+        ensemble = select(ensemble, learner, finite, validation["loss"])
         return ensemble, self._record(ensemble, loss, norm, validation)
 
     def finished(self, ensemble: Ensemble) -> bool:
@@ -320,34 +299,3 @@ def _cut(
     if stage.augment is None:
         return batch
     return jax.vmap(stage.augment)(batch, jr.split(jr.fold_in(key, 1), chosen.size))
-
-
-@eqx.filter_jit
-def _select(ensemble: Ensemble, learner: Learner, finite: Array, loss: Array) -> Ensemble:
-    """Keeps what is better than ever, and sets back what has diverged."""
-    epoch = ensemble.epoch + 1
-    finite = finite & jnp.isfinite(loss)
-    first = (epoch == 1) & finite
-    start = jnp.where(first, jnp.fmin(ensemble.start_loss, loss), ensemble.start_loss)
-    best = ensemble.best_loss
-    # Half of what was learned is gone. The second term is the smallest loss of ground that
-    # counts, for stages that begin close to their optimum, or at something that is no number.
-    allowed = jnp.fmax(0.5 * (start - best), 1 + 0.5 * jnp.abs(best))
-    diverged = ~finite | (loss > best + allowed)
-    better = finite & ((loss < best) | ~jnp.isfinite(best))
-
-    def one(better, diverged, new, best):
-        best = choose(better, new, best)
-        return choose(diverged, best, new), best
-
-    learner, best_learner = jax.vmap(one)(better, diverged, learner, ensemble.best)
-    return Ensemble(
-        learner=learner,
-        best=best_learner,
-        best_loss=jnp.where(better, loss, best),
-        best_epoch=jnp.where(better, epoch, ensemble.best_epoch),
-        start_loss=start,
-        rate=jnp.where(diverged, 0.5, 1.0).astype(loss.dtype) * ensemble.rate,
-        rollbacks=ensemble.rollbacks + diverged.astype(ensemble.rollbacks.dtype),
-        epoch=epoch,
-    )

@@ -12,9 +12,10 @@ import pytest
 from filtrax.filters import ExtendedKalmanFilter
 from filtrax.tasks.kitti import Augmentation, KittiModel
 from filtrax.tasks.kitti.augment import Augment, turned, turned_states
-from filtrax.tasks.kitti.model import build_model, motion, two_frames
+from filtrax.tasks.kitti.camera import Intrinsics
+from filtrax.tasks.kitti.encoders import two_frames
+from filtrax.tasks.kitti.model import build_model, motion
 from filtrax.tasks.kitti.motion import mirrored
-from filtrax.tasks.kitti.streets.camera import Intrinsics
 from filtrax.training import ensembles
 from filtrax.training.evaluation import ObjectiveScore
 from filtrax.training.objectives import sensor_nll

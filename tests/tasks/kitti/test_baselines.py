@@ -3,7 +3,7 @@
 import numpy as np
 
 from filtrax.tasks.kitti import baselines, flow
-from filtrax.tasks.kitti.drives import Drive
+from filtrax.tasks.kitti.recordings.drives import Drive
 from filtrax.tasks.kitti.windows import Cutting, trajectories
 from kitti_data import poses_at
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from filtrax.tasks.kitti import cache
-from filtrax.tasks.kitti.cache import cache_folders, cached_images
-from filtrax.tasks.kitti.images import read_image, shrunk
+from filtrax.tasks.kitti.recordings import cache
+from filtrax.tasks.kitti.recordings.cache import cache_folders, cached_images
+from filtrax.tasks.kitti.recordings.images import read_image, shrunk
 from kitti_data import save_png
 
 SIZE = (2, 3)

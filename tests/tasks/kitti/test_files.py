@@ -6,8 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
-from filtrax.tasks.kitti.drives import MEAN_STEP
-from filtrax.tasks.kitti.files import (
+from filtrax.tasks.kitti.recordings.drives import MEAN_STEP
+from filtrax.tasks.kitti.recordings.files import (
     drive_names,
     has_times,
     pose_names,

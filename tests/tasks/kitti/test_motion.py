@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from filtrax.tasks.kitti.files import has_times, pose_names, read_path
 from filtrax.tasks.kitti.motion import mirrored, states, steps, wrap_degrees
+from filtrax.tasks.kitti.recordings.files import has_times, pose_names, read_path
 from kitti_data import REAL_NAMES, poses_at
 
 FRAMES = [4541, 1101, 4661, 801, 271, 2761, 1101, 1101, 4071, 1591, 1201]

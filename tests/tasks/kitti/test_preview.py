@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from filtrax.tasks.kitti.preview import CAR, GAP, INK, SMALLEST_VIEW, animation, contact_sheet
+from filtrax.tasks.kitti.recordings.preview import (
+    CAR,
+    GAP,
+    INK,
+    SMALLEST_VIEW,
+    animation,
+    contact_sheet,
+)
 from kitti_data import poses_at, tiny_drive
 
 SIDE = SMALLEST_VIEW

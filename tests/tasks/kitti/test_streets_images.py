@@ -2,8 +2,8 @@ import jax
 import numpy as np
 import pytest
 
+from filtrax.tasks.kitti.camera import CAMERA_HEIGHT, Intrinsics, View, views
 from filtrax.tasks.kitti.streets import Street, drive_path, generate_drive
-from filtrax.tasks.kitti.streets.camera import CAMERA_HEIGHT, Intrinsics, View, views
 from filtrax.tasks.kitti.streets.light import lights
 from filtrax.tasks.kitti.streets.renderer import render_frames
 from filtrax.tasks.kitti.streets.roads import first_visits, follow

@@ -16,8 +16,8 @@ from filtrax.experiments.settings import Experiment, StageSettings
 from filtrax.filters import RecurrentFilter
 from filtrax.metrics import end_errors
 from filtrax.tasks.kitti import Fold, Frames, KittiModel, KittiTask
-from filtrax.tasks.kitti.files import write_drive
 from filtrax.tasks.kitti.model import motion, observe
+from filtrax.tasks.kitti.recordings.files import write_drive
 from filtrax.tasks.kitti.streets import collection
 from tiny_kitti import SIZE, curved_drive, folder, tiny_task
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from filtrax.tasks.kitti.drives import Drive
+    from filtrax.tasks.kitti.recordings.drives import Drive
 
 SEQUENCES = Annotated[
     list[str] | None,
@@ -58,7 +58,7 @@ def check_preview(path: Path | None) -> None:
 
 def draw_preview(drives: Sequence["Drive"], path: Path | None) -> None:
     """Draws the drives if a file is wished for."""
-    from filtrax.tasks.kitti import preview
+    from filtrax.tasks.kitti.recordings import preview
 
     if path is None:
         return

@@ -58,7 +58,7 @@ def streets(
     Example: filtrax data streets generated --sequence 00 --frames 300 --preview streets.gif
     """
     from filtrax.tasks.kitti import streets as generator
-    from filtrax.tasks.kitti.files import read_drive, write_drive
+    from filtrax.tasks.kitti.recordings.files import read_drive, write_drive
 
     check_preview(preview)
     height_and_width, names_of_cameras = image_size(size), _cameras(cameras)
@@ -87,7 +87,7 @@ def streets(
 def _names(out: Path, poses: Path | None, sequence: list[str] | None) -> list[str]:
     """The drives to be written, each of them one that can be driven and is not there yet."""
     from filtrax.checks import check_known
-    from filtrax.tasks.kitti.files import check_absent
+    from filtrax.tasks.kitti.recordings.files import check_absent
     from filtrax.tasks.kitti.streets import street_names
 
     known = street_names(poses or "")
@@ -105,7 +105,7 @@ def _names(out: Path, poses: Path | None, sequence: list[str] | None) -> list[st
 
 def _cameras(text: str) -> tuple[str, ...]:
     from filtrax.checks import check_known
-    from filtrax.tasks.kitti.layout import CAMERAS
+    from filtrax.tasks.kitti.recordings.layout import CAMERAS
 
     names = tuple(dict.fromkeys(text.replace(" ", "").split(",")))
     check_known(

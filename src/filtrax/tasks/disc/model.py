@@ -17,6 +17,7 @@ from filtrax.noise import (
     FeatureHead,
     StateHead,
     constant_noise,
+    head_size,
     heteroscedastic_noise,
 )
 from filtrax.sensors import NetworkSensor, Sensor
@@ -133,7 +134,7 @@ def _process_noise(task: "DiscTask", settings: DiscModel, *, key: Key) -> Abstra
     start = _start(4, settings.process_std, settings.covariance)
     if settings.process_noise == "constant":
         return constant_noise(start, settings.process_floor**2)
-    network = Perceptron((4, 32, 32, _outputs(start)), final_std=1e-3, key=key)
+    network = Perceptron((4, 32, 32, head_size(start)), final_std=1e-3, key=key)
     head = StateHead(network, task.state_space)
     return heteroscedastic_noise(head, start, settings.process_floor**2)
 
@@ -170,7 +171,7 @@ def _sensor_noise(task: "DiscTask", settings: DiscModel, *, key: Key) -> Abstrac
     start, floor = _start(2, settings.sensor_std, settings.covariance), settings.sensor_floor**2
     if settings.sensor_noise == "constant":
         return constant_noise(start, floor)
-    network = Perceptron((FEATURES, _outputs(start)), final_std=1e-3, key=key)
+    network = Perceptron((FEATURES, head_size(start)), final_std=1e-3, key=key)
     if settings.sensor == "keypoints":
         return proportional_noise(network, jnp.full(2, settings.sensor_std), floor)
     return heteroscedastic_noise(FeatureHead(network, task.observation_space), start, floor)
@@ -185,9 +186,3 @@ def _likelihood(settings: DiscModel, *, key: Key) -> AbstractLikelihood:
 def _start(size: int, std: float, covariance: Shape) -> Array:
     """The start value of a noise: standard deviations, or a covariance matrix."""
     return jnp.full(size, std) if covariance == "diagonal" else std**2 * jnp.eye(size)
-
-
-def _outputs(start: Array) -> int:
-    """How many numbers the head of a noise gives: one per component, or per entry of L."""
-    size = start.shape[0]
-    return size if start.ndim == 1 else size * (size + 1) // 2

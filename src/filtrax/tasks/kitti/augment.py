@@ -24,8 +24,8 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int
 
 from filtrax.arrays import Key
+from filtrax.tasks.kitti.camera import Intrinsics
 from filtrax.tasks.kitti.motion import Velocities
-from filtrax.tasks.kitti.streets.camera import Intrinsics
 from filtrax.trajectory import Trajectory
 
 DEGREE = math.pi / 180

@@ -14,23 +14,23 @@ from filtrax.tasks.kitti.motion import wrap_degrees
 from filtrax.tasks.kitti.windows import Window
 from filtrax.trajectory import Trajectory
 
-Velocities = Float[np.ndarray, "n t 2"]
+Speeds = Float[np.ndarray, "n t 2"]
 """Speeds in m/s and heading rates in degrees per second, for each step of n windows."""
 
 
-def constant_velocity(data: Trajectory) -> Velocities:
+def constant_velocity(data: Trajectory) -> Speeds:
     """Speed and heading rate of the beginning are kept."""
     initial = np.asarray(data.initial, float)
     num_steps = data.controls.shape[1]
     return np.repeat(initial[:, None, 3:], num_steps, axis=1)
 
 
-def mean_speed(data: Trajectory, speed: float) -> Velocities:
+def mean_speed(data: Trajectory, speed: float) -> Speeds:
     """One speed for all, straight on."""
     return np.tile([speed, 0.0], (*data.controls.shape[:2], 1))
 
 
-def optical_flow(windows: Sequence[Window], num_steps: int) -> Velocities:
+def optical_flow(windows: Sequence[Window], num_steps: int) -> Speeds:
     """What can be read off the flow of the images without learning (`filtrax.tasks.kitti.flow`).
 
     Frames that several windows have in common are looked at once.
@@ -65,7 +65,7 @@ def _flow_of(
     return first, np.stack([np.asarray(part, float) for part in motions], -1)
 
 
-def dead_reckoning(data: Trajectory, velocities: Velocities) -> Float[np.ndarray, "n t 5"]:
+def dead_reckoning(data: Trajectory, velocities: Speeds) -> Float[np.ndarray, "n t 5"]:
     """The states that velocities lead to from the initial pose.
 
     x⁺ = x + v cos(θ) Δt, y⁺ = y + v sin(θ) Δt, θ⁺ = θ + θ̇ Δt, with v and θ̇ of the step itself.
@@ -81,7 +81,7 @@ def dead_reckoning(data: Trajectory, velocities: Velocities) -> Float[np.ndarray
     return np.concatenate([np.stack([x, y, wrap_degrees(heading)], axis=-1), velocities], axis=-1)
 
 
-def scores(data: Trajectory, velocities: Velocities) -> dict[str, Float[np.ndarray, " n"]]:
+def scores(data: Trajectory, velocities: Speeds) -> dict[str, Float[np.ndarray, " n"]]:
     """How far off the pose is at the end for each metre driven, and the mean distance."""
     states = np.asarray(data.states, float)
     difference = states - dead_reckoning(data, velocities)

@@ -30,8 +30,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from filtrax.tasks.kitti.camera import CAMERA_HEIGHT, CAMERA_TO_AXLE, Intrinsics
 from filtrax.tasks.kitti.image_filters import averaged, blurred, halved, sampled
-from filtrax.tasks.kitti.streets.camera import CAMERA_HEIGHT, CAMERA_TO_AXLE, Intrinsics
 
 WALL_DISTANCE = 7.0
 """Of the walls of the street from the car, in metres."""

@@ -10,7 +10,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Context, Control, Key, Observation, Reading, State
+from filtrax.arrays import Control, Key, Observation, State
 from filtrax.likelihoods import AbstractLikelihood, GaussianLikelihood, LearnedLikelihood
 from filtrax.model import StateSpaceModel
 from filtrax.networks import Perceptron
@@ -19,13 +19,15 @@ from filtrax.noise import (
     FeatureHead,
     FixedNoise,
     constant_noise,
+    head_size,
     heteroscedastic_noise,
 )
 from filtrax.sensors import NetworkSensor
 from filtrax.spaces import Space
-from filtrax.tasks.kitti.drives import MEAN_STEP
+from filtrax.tasks.kitti.encoders import KittiEncoder, MatchingEncoder
 from filtrax.tasks.kitti.matching import MatchingNetwork
 from filtrax.tasks.kitti.network import FEATURES, MotionNetwork
+from filtrax.tasks.kitti.recordings.drives import MEAN_STEP
 
 if TYPE_CHECKING:
     from filtrax.tasks.kitti.task import KittiTask
@@ -39,16 +41,6 @@ POSITION_SCALE = 100.0
 
 CENTRE = (10.0, 0.0)
 """About the mean of speed and heading rate over all drives; their spread is about their scale."""
-
-MEAN_COLOR = (89.0, 94.0, 93.0)
-"""Red, green and blue of KITTI's images, on average, as the reference code has them."""
-
-PIXEL_SCALE = 64.0
-"""What the network divides brightness by; the paper's sees numbers up to 255 as they are.
-
-The first layer could undo it, so that no other functions are learned. But weights for such numbers
-are so small that a learning rate at which all other layers learn well is too large for them.
-"""
 
 Dependence = Literal["constant", "heteroscedastic", "fixed"]
 Five = tuple[float, float, float, float, float]
@@ -158,55 +150,6 @@ class MotionHead(eqx.Module):
         return self.head(self.inputs.network_input(state))
 
 
-class KittiEncoder(eqx.Module):
-    """Encodes the image of a time, and its difference from the one before.
-
-    A reading is the number of a step within its sequence. The images of all times, beginning with
-    the one before the first step, are `frames` of the context; `mirrored` says whether they are
-    to be flipped.
-    """
-
-    network: MotionNetwork
-
-    def __call__(
-        self, reading: Reading, context: Context, *, key: Key
-    ) -> Float[Array, " features"]:
-        dtype = self.network.biases[0].dtype
-        before, present = two_frames(reading, context, dtype)
-        centred = present - np.asarray(_mean_pixel(present.shape[-1]), dtype)[None, None, :]
-        image = jnp.concatenate([centred, present - before], -1) / PIXEL_SCALE
-        return self.network(image, key=key)
-
-
-class MatchingEncoder(eqx.Module):
-    """Encodes how cells of the image of a time have moved since the one before.
-
-    Readings and context are those of `KittiEncoder`.
-    """
-
-    network: MatchingNetwork
-
-    def __call__(
-        self, reading: Reading, context: Context, *, key: Key
-    ) -> Float[Array, " features"]:
-        before, present = two_frames(reading, context, self.network.log_sharpness.dtype)
-        return self.network(before, present, key=key)
-
-
-def two_frames(reading: Reading, context: Context, dtype: Any) -> tuple[Array, Array]:
-    """The image before a reading, and the one of its time, as the context has them.
-
-    In training they may be distorted (`filtrax.tasks.kitti.augment`).
-    """
-    frames = jnp.asarray(context["frames"])
-    images = [frames[reading + i].astype(dtype) for i in (0, 1)]
-    distortion = context.get("distortion")
-    if distortion is not None:
-        images = [distortion(image, reading + i) for i, image in enumerate(images)]
-    before, present = (jnp.where(context["mirrored"], im[:, ::-1], im) for im in images)
-    return before, present
-
-
 class Rescaled(eqx.Module):
     """A network whose last inputs are moved and multiplied by fixed numbers."""
 
@@ -276,7 +219,7 @@ def _process_noise(space: Space, settings: KittiModel, *, key: Key) -> AbstractN
     start = _start(settings.process_stds, settings)
     if settings.process_noise != "heteroscedastic":
         return _unchanging(settings.process_noise, start, settings.process_floors)
-    network = Perceptron((inputs.input_size, 32, 32, _outputs(start)), final_std=1e-3, key=key)
+    network = Perceptron((inputs.input_size, 32, 32, head_size(start)), final_std=1e-3, key=key)
     head = MotionHead(FeatureHead(network, space), inputs)
     return heteroscedastic_noise(head, start, _squares(settings.process_floors))
 
@@ -306,7 +249,7 @@ def _sensor_noise(space: Space, settings: KittiModel, *, key: Key) -> AbstractNo
     start = _start(settings.sensor_stds, settings)
     if settings.sensor_noise != "heteroscedastic":
         return _unchanging(settings.sensor_noise, start, settings.sensor_floors)
-    network = Perceptron((FEATURES, _outputs(start)), final_std=1e-3, key=key)
+    network = Perceptron((FEATURES, head_size(start)), final_std=1e-3, key=key)
     return heteroscedastic_noise(
         FeatureHead(network, space), start, _squares(settings.sensor_floors)
     )
@@ -334,16 +277,5 @@ def _start(stds: tuple[float, ...], settings: KittiModel) -> Array:
     return numbers if settings.covariance == "diagonal" else jnp.diag(numbers**2)
 
 
-def _outputs(start: Array) -> int:
-    """How many numbers the head of a noise gives: one per component, or per entry of L."""
-    size = start.shape[0]
-    return size if start.ndim == 1 else size * (size + 1) // 2
-
-
 def _squares(numbers: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(number**2 for number in numbers)
-
-
-def _mean_pixel(channels: int) -> tuple[float, ...]:
-    """The mean colour, or its mean for gray images."""
-    return MEAN_COLOR if channels == 3 else (sum(MEAN_COLOR) / 3,) * channels

@@ -13,11 +13,11 @@ from filtrax.metrics import end_errors
 from filtrax.model import StateSpaceModel
 from filtrax.spaces import Space
 from filtrax.tasks.base import SPLITS, AbstractTask, Details, View
-from filtrax.tasks.kitti import files
 from filtrax.tasks.kitti.augment import Augment, Augmentation
-from filtrax.tasks.kitti.drives import Drive
 from filtrax.tasks.kitti.model import SCALES, KittiModel, build_model, state_space
 from filtrax.tasks.kitti.motion import Velocities
+from filtrax.tasks.kitti.recordings import files
+from filtrax.tasks.kitti.recordings.drives import Drive
 from filtrax.tasks.kitti.windows import Cutting, Fold, Frames, Part, Window, trajectories
 from filtrax.trajectory import Trajectory
 

@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from filtrax.checks import check_known
 from filtrax.tasks.kitti import motion
-from filtrax.tasks.kitti.drives import Drive
+from filtrax.tasks.kitti.recordings.drives import Drive
 from filtrax.trajectory import Trajectory
 
 INITIAL_COVARIANCE = np.diag([0.01, 0.01, 0.01, 25.0, 25.0])

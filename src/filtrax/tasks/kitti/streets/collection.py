@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from filtrax.tasks.kitti import files
-from filtrax.tasks.kitti.drives import Drive
+from filtrax.tasks.kitti.recordings import files
+from filtrax.tasks.kitti.recordings.drives import Drive
 from filtrax.tasks.kitti.streets.driver import drive_path
 from filtrax.tasks.kitti.streets.generate import Progress, generate_drive
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from filtrax.tasks.kitti.streets.camera import CAMERA_HEIGHT, View
+from filtrax.tasks.kitti.camera import CAMERA_HEIGHT, View
 from filtrax.tasks.kitti.streets.light import Light
 from filtrax.tasks.kitti.streets.scene import BUILDING, CAR, COLUMN, CROWN, Objects
 from filtrax.tasks.kitti.streets.textures import noise

@@ -14,8 +14,8 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float
 
-from filtrax.tasks.kitti.drives import MEAN_STEP
-from filtrax.tasks.kitti.streets.camera import CAMERA_TO_AXLE
+from filtrax.tasks.kitti.camera import CAMERA_TO_AXLE
+from filtrax.tasks.kitti.recordings.drives import MEAN_STEP
 
 SPACING = 0.05
 """Metres between the points at which a path is computed."""

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import UInt8
 
 from filtrax.checks import check_known
-from filtrax.tasks.kitti.drives import Drive
-from filtrax.tasks.kitti.streets.camera import CAMERA_OFFSETS, COLOR_CAMERAS, views
+from filtrax.tasks.kitti.camera import CAMERA_OFFSETS, COLOR_CAMERAS, views
+from filtrax.tasks.kitti.recordings.drives import Drive
 from filtrax.tasks.kitti.streets.light import lights
 from filtrax.tasks.kitti.streets.renderer import render_frames
 from filtrax.tasks.kitti.streets.roads import follow

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt8
 
+from filtrax.tasks.kitti.camera import CAMERA_HEIGHT, Intrinsics, View
 from filtrax.tasks.kitti.streets import surfaces
-from filtrax.tasks.kitti.streets.camera import CAMERA_HEIGHT, Intrinsics, View
 from filtrax.tasks.kitti.streets.columns import all_hits, front, nearest_objects
 from filtrax.tasks.kitti.streets.light import Light
 from filtrax.tasks.kitti.streets.scene import Scene

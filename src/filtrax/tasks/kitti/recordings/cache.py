@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from filtrax.files import write_whole
-from filtrax.tasks.kitti.images import read_image, shrunk
+from filtrax.tasks.kitti.recordings.images import read_image, shrunk
 
 Progress = Callable[[int], None]
 """Called with how many images are done."""

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from filtrax.checks import check_known
-from filtrax.tasks.kitti.images import has_images
+from filtrax.tasks.kitti.recordings.images import has_images
 
 CAMERAS = ("image_0", "image_1", "image_2", "image_3")
 """Left and right gray camera, left and right colour camera."""

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float
 from PIL import Image, ImageDraw
 
-from filtrax.tasks.kitti.drives import Drive
 from filtrax.tasks.kitti.motion import states
+from filtrax.tasks.kitti.recordings.drives import Drive
 
 GAP, CAPTION, MARGIN, SCALE_BAR = 4, 16, 10, 20
 """Pixels between pictures, of a line of text, around a path, and of the bar below it."""

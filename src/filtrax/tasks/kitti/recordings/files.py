@@ -12,10 +12,10 @@ from PIL import Image
 
 from filtrax.checks import check_known
 from filtrax.files import write_whole
-from filtrax.tasks.kitti.cache import cache_folders, cached_images
-from filtrax.tasks.kitti.drives import MEAN_STEP, Drive
-from filtrax.tasks.kitti.images import image_files
-from filtrax.tasks.kitti.layout import (
+from filtrax.tasks.kitti.recordings.cache import cache_folders, cached_images
+from filtrax.tasks.kitti.recordings.drives import MEAN_STEP, Drive
+from filtrax.tasks.kitti.recordings.images import image_files
+from filtrax.tasks.kitti.recordings.layout import (
     drive_names,
     find_drive,
     find_poses,
@@ -53,7 +53,7 @@ def read_drive(
     """Reads a drive; its images are made smaller once, and then mapped into memory.
 
     Args:
-        root: a folder in KITTI's layout; `filtrax.tasks.kitti.layout` describes it.
+        root: a folder in KITTI's layout; `filtrax.tasks.kitti.recordings.layout` describes it.
         name: the number of the drive, such as "00".
         image_size: height and width; larger images are averaged over areas.
         cameras: names of cameras; by default the colour pair, else the gray pair, else what is

@@ -1,0 +1,1 @@
+"""Drives as files: KITTI's folders, and what is kept of them."""
