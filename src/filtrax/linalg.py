@@ -43,6 +43,25 @@ def precise(function: Function) -> Function:
     return cast(Function, wrapped)
 
 
+def product(left: Float[Array, "n k"], *others: Float[Array, "..."]) -> Float[Array, "..."]:
+    """A B C ... of small matrices, from left to right; the last one may be a vector.
+
+    Computed in full precision on every device.
+    """
+    for right in others:
+        left = _product(left, right)
+    return left
+
+
+@precise
+def _product(left: Array, right: Array) -> Array:
+    if left.shape[-1] > LARGEST_UNROLLED:
+        return left @ right
+    return jax.lax.platform_dependent(
+        left, right, cuda=_unrolled_product, rocm=_unrolled_product, default=jnp.matmul
+    )
+
+
 def symmetrize(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The symmetric part of a matrix, which removes the rounding of a product like A P Aᵀ."""
     return 0.5 * (matrix + matrix.T)
@@ -127,7 +146,7 @@ def gaussian_log_density(
     factor = cholesky(marginal(covariance, seen))
     white = solve_lower(factor, residual)
     dimension = seen.sum().astype(residual.dtype)
-    return -0.5 * (white @ white + log_determinant(factor) + dimension * math.log(2 * math.pi))
+    return -0.5 * ((white**2).sum() + log_determinant(factor) + dimension * math.log(2 * math.pi))
 
 
 def _per_platform(library: Callable, unrolled: Callable, *operands: Array) -> Array:
@@ -142,6 +161,13 @@ def _library_solve_lower(factor: Array, right: Array) -> Array:
 
 def _library_solve_upper(factor: Array, right: Array) -> Array:
     return solve_triangular(factor, right, lower=True, trans="T")
+
+
+def _unrolled_product(left: Array, right: Array) -> Array:
+    """Σₖ aₖ bₖᵀ, with the columns of one matrix and the rows of the other."""
+    matrix = right if right.ndim == 2 else right[:, None]
+    terms = [left[:, k, None] * matrix[None, k, :] for k in range(left.shape[-1])]
+    return functools.reduce(jnp.add, terms).reshape(left.shape[:1] + right.shape[1:])
 
 
 def _unrolled_cholesky(matrix: Array) -> Array:

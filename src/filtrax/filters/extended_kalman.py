@@ -11,7 +11,7 @@ from filtrax.arrays import Control, Key
 from filtrax.beliefs import Gaussian
 from filtrax.filters.base import AbstractBayesFilter, Info
 from filtrax.filters.kalman_update import condition, updated
-from filtrax.linalg import precise, symmetrize
+from filtrax.linalg import precise, product, symmetrize
 from filtrax.model import StateSpaceModel
 from filtrax.sensors import Measurement
 
@@ -51,7 +51,7 @@ class ExtendedKalmanFilter(AbstractBayesFilter[Gaussian, Gaussian]):
         del key
         mean, jacobian = self._linearize(lambda x: model.process(x, control), belief.mean)
         noise = model.process_noise.covariance(belief.mean, control)
-        covariance = symmetrize(jacobian @ belief.covariance @ jacobian.T + noise)
+        covariance = symmetrize(product(jacobian, belief.covariance, jacobian.T) + noise)
         return Gaussian(model.state_space.wrap(mean), covariance)
 
     @precise
@@ -64,7 +64,7 @@ class ExtendedKalmanFilter(AbstractBayesFilter[Gaussian, Gaussian]):
         def linearized_at(point):
             """Innovation of the observation that is linearized at a point, with its Jacobian."""
             expected, jacobian = self._linearize(model.observe, point)
-            offset = jacobian @ model.state_space.difference(predicted.mean, point)
+            offset = product(jacobian, model.state_space.difference(predicted.mean, point))
             residual = model.observation_space.difference(measurement.value, expected) - offset
             return jnp.where(seen, residual, 0.0), jacobian
 
@@ -73,11 +73,11 @@ class ExtendedKalmanFilter(AbstractBayesFilter[Gaussian, Gaussian]):
 
         innovation, jacobian = linearized_at(predicted.mean)
         gain, covariance, innovation_covariance = condition_on(jacobian)
-        mean = model.state_space.wrap(predicted.mean + gain @ innovation)
+        mean = model.state_space.wrap(predicted.mean + product(gain, innovation))
         for _ in range(self.iterations - 1):
             shifted, jacobian = linearized_at(mean)
             gain, covariance, _ = condition_on(jacobian)
-            mean = model.state_space.wrap(predicted.mean + gain @ shifted)
+            mean = model.state_space.wrap(predicted.mean + product(gain, shifted))
         return updated(mean, covariance, innovation, innovation_covariance, gain, seen)
 
     def _linearize(

@@ -12,6 +12,7 @@ from filtrax.linalg import (
     gaussian_log_density,
     marginal,
     precise,
+    product,
     symmetrize,
 )
 
@@ -33,8 +34,8 @@ def condition(
     """
     matrix = jnp.where(seen[:, None], matrix, 0.0)
     noise = marginal(noise, seen)
-    innovation_covariance = symmetrize(matrix @ prior @ matrix.T + noise)
-    gain = cholesky_solve(cholesky(innovation_covariance), matrix @ prior).T
+    innovation_covariance = symmetrize(product(matrix, prior, matrix.T) + noise)
+    gain = cholesky_solve(cholesky(innovation_covariance), product(matrix, prior)).T
     return gain, joseph(gain, matrix, prior, noise), innovation_covariance
 
 
@@ -46,8 +47,8 @@ def joseph(
     noise: Float[Array, "z z"],
 ) -> Float[Array, "x x"]:
     """(I - K H) Σ̂ (I - K H)ᵀ + K R Kᵀ, the covariance of the updated estimate for any gain K."""
-    kept = jnp.eye(prior.shape[0], dtype=prior.dtype) - gain @ matrix
-    return symmetrize(kept @ prior @ kept.T + gain @ noise @ gain.T)
+    kept = jnp.eye(prior.shape[0], dtype=prior.dtype) - product(gain, matrix)
+    return symmetrize(product(kept, prior, kept.T) + product(gain, noise, gain.T))
 
 
 def updated(

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from filtrax.arrays import Control, Key
 from filtrax.beliefs import Gaussian, Particles, weighted_covariance
 from filtrax.filters.base import AbstractBayesFilter, Info, all_finite
-from filtrax.linalg import marginal, precise, square_root, whiten
+from filtrax.linalg import marginal, precise, product, square_root, whiten
 from filtrax.model import StateSpaceModel
 from filtrax.noise import AbstractNoise
 from filtrax.resampling import AbstractResampler, Soft
@@ -49,7 +49,7 @@ class ParticleFilter(AbstractBayesFilter[Particles, Particles]):
     def init(self, model: StateSpaceModel, prior: Gaussian, *, key: Key) -> Particles:
         size, dtype = model.state_space.size, prior.mean.dtype
         noise = jr.normal(key, (self.num_particles, size), dtype)
-        states = prior.mean[None, :] + noise @ square_root(prior.covariance).T
+        states = prior.mean[None, :] + product(noise, square_root(prior.covariance).T)
         kernel = jnp.eye(size, dtype=dtype) if self.kernel is None else self.kernel()
         return Particles.uniform(jax.vmap(model.state_space.wrap)(states), kernel)
 
@@ -64,7 +64,7 @@ class ParticleFilter(AbstractBayesFilter[Particles, Particles]):
             noise = whiten(noise)
 
         def move(state, noise):
-            moved = model.process(state, control) + model.process_noise(state, control) @ noise
+            moved = model.process(state, control) + product(model.process_noise(state, control), noise)
             return model.state_space.wrap(moved)
 
         states = jax.vmap(move)(particles.states, noise)

@@ -27,6 +27,7 @@ def run(
     *,
     observed: Any = None,
     context: Context = None,
+    recompute: bool | None = None,
     key: Key,
 ) -> Any:
     """The beliefs after each step of a sequence, in one compiled loop.
@@ -40,6 +41,8 @@ def run(
     - `observed`: which readings exist, per step or per step and component; for stacked sensors a
       tuple of such masks. None: all. What is not observed may hold anything, NaN included.
     - `context`: what is constant in the sequence.
+    - `recompute`: whether a backward pass computes each step again from the belief before it,
+      and keeps beliefs alone. None: on a GPU, where it is the faster way, too.
     - `key`: for filters and sensors that draw random numbers.
 
     **Returns:** what the filter believes, `Gaussian`, `Particles` or `RecurrentBelief`, with a
@@ -47,7 +50,8 @@ def run(
     """
     controls, readings, observed = as_arrays((controls, readings, observed))
     check_sequence(readings, observed, controls=controls)
-    return _compiled(filt, model, prior, controls, readings, observed, context, key, False)
+    sequence = (prior, controls, readings, observed, context)
+    return _compiled(filt, model, sequence, key, recompute, False)
 
 
 def run_with_info(
@@ -59,28 +63,33 @@ def run_with_info(
     *,
     observed: Any = None,
     context: Context = None,
+    recompute: bool | None = None,
     key: Key,
 ) -> tuple[Any, Info]:
     """As `run`, and also returns the diagnostics of each step."""
     controls, readings, observed = as_arrays((controls, readings, observed))
     check_sequence(readings, observed, controls=controls)
-    return _compiled(filt, model, prior, controls, readings, observed, context, key, True)
+    sequence = (prior, controls, readings, observed, context)
+    return _compiled(filt, model, sequence, key, recompute, True)
 
 
 def filter_trajectory(
-    filt: AbstractFilter[Belief], model: StateSpaceModel, trajectory: Trajectory, *, key: Key
+    filt: AbstractFilter[Belief],
+    model: StateSpaceModel,
+    trajectory: Trajectory,
+    *,
+    recompute: bool | None = None,
+    key: Key,
 ) -> tuple[Belief, Info]:
     """The body of `run_with_info`, neither checked nor compiled, for use in larger programs."""
-    return _filter(
-        filt,
-        model,
+    sequence = (
         trajectory.prior,
         trajectory.controls,
         trajectory.readings,
         trajectory.observed,
         trajectory.context,
-        key,
     )
+    return _filter(filt, model, sequence, key, recompute)
 
 
 def sense_all(
@@ -161,12 +170,13 @@ def _check_finite(readings: Any, observed: Any) -> None:
 
 
 @eqx.filter_jit
-def _compiled(filt, model, prior, controls, readings, observed, context, key, with_info) -> Any:
-    beliefs, info = _filter(filt, model, prior, controls, readings, observed, context, key)
+def _compiled(filt, model, sequence, key, recompute, with_info) -> Any:
+    beliefs, info = _filter(filt, model, sequence, key, recompute)
     return (beliefs, info) if with_info else beliefs
 
 
-def _filter(filt, model, prior, controls, readings, observed, context, key):
+def _filter(filt, model, sequence, key, recompute):
+    prior, controls, readings, observed, context = sequence
     sensor_key, init_key, key = jr.split(key, 3)
     model = model.bind(context)
     measurements = sense_all(model, readings, observed, context, key=sensor_key)
@@ -179,6 +189,9 @@ def _filter(filt, model, prior, controls, readings, observed, context, key):
         info = dataclasses.replace(info, novelty=measurement.novelty)
         return belief, (belief, info)
 
+    # Every number that is kept for the backward pass is a launch of its own on a GPU, each step.
+    if jax.default_backend() != "cpu" if recompute is None else recompute:
+        step = jax.checkpoint(step, prevent_cse=False)  # the loop prevents it already
     keys = jr.split(key, measurements.value.shape[0])
     belief = filt.init(model, prior, key=init_key)
     _, (beliefs, infos) = jax.lax.scan(step, belief, (controls, measurements, keys))

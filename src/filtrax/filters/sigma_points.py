@@ -16,7 +16,7 @@ from filtrax.arrays import Control, Key, State
 from filtrax.beliefs import Gaussian
 from filtrax.filters.base import AbstractBayesFilter, Info
 from filtrax.filters.kalman_update import condition, joseph, updated
-from filtrax.linalg import cholesky, cholesky_solve, marginal, precise, square_root, symmetrize
+from filtrax.linalg import cholesky, cholesky_solve, marginal, precise, product, square_root, symmetrize
 from filtrax.model import StateSpaceModel
 from filtrax.sensors import Measurement
 from filtrax.spaces import Space
@@ -36,7 +36,7 @@ class SigmaPoints(eqx.Module):
 
     def place(self, space: Space, mean: State, factor: Float[Array, "x x"]) -> Float[Array, "n x"]:
         """The points μ + L ξᵢ."""
-        return jax.vmap(space.wrap)(mean[None, :] + self.offsets @ factor.T)
+        return jax.vmap(space.wrap)(mean[None, :] + product(self.offsets, factor.T))
 
     def mean(self, space: Space, images: Float[Array, "n y"]) -> Float[Array, " y"]:
         """Σ wᵢ yᵢ."""
@@ -127,14 +127,14 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
         expected = points.mean(space, images)
         deviations = points.deviations(space, images, expected)
         slope = points.covariance(deviations, points.offsets)
-        residuals = deviations - points.offsets @ slope.T
+        residuals = deviations - product(points.offsets, slope.T)
         noise = measurement.covariance + points.covariance(residuals, residuals)
         whitened_prior = jnp.eye(model.state_space.size, dtype=factor.dtype)
         gain, whitened, innovation_covariance = condition(slope, whitened_prior, noise, seen)
-        covariance = symmetrize(factor @ whitened @ factor.T)
+        covariance = symmetrize(product(factor, whitened, factor.T))
         innovation = jnp.where(seen, space.difference(measurement.value, expected), 0.0)
-        gain = factor @ gain
-        mean = model.state_space.wrap(predicted.mean + gain @ innovation)
+        gain = product(factor, gain)
+        mean = model.state_space.wrap(predicted.mean + product(gain, innovation))
         return updated(mean, covariance, innovation, innovation_covariance, gain, seen)
 
 
@@ -162,5 +162,5 @@ def _update_with_predicted_points(
     jacobian = jnp.where(seen[:, None], jax.jacfwd(model.observe)(prior.mean), 0.0)
     covariance = joseph(gain, jacobian, prior.covariance, noise)
     innovation = jnp.where(seen, space.difference(measurement.value, expected), 0.0)
-    mean = model.state_space.wrap(prior.mean + gain @ innovation)
+    mean = model.state_space.wrap(prior.mean + product(gain, innovation))
     return updated(mean, covariance, innovation, innovation_covariance, gain, seen)

@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, DTypeLike, Float, Int, Shaped, UInt8
+from jaxtyping import Array, DTypeLike, Float, Int, Integer, Shaped, UInt8
 
 from filtrax.arrays import State
 
@@ -60,7 +60,7 @@ def paint(
     return jnp.where(inside, labels[:, None, None], 0).max(0) & 7
 
 
-def color_channels(codes: Int[Array, "*s"], dtype: DTypeLike) -> Shaped[Array, "*s 3"]:
+def color_channels(codes: Integer[Array, "*s"], dtype: DTypeLike) -> Shaped[Array, "*s 3"]:
     """Red, green and blue of codes, each 0 or 1."""
     bits = np.reshape(np.asarray([RED, GREEN, BLUE], codes.dtype), (1,) * codes.ndim + (3,))
     return ((codes[..., None] & bits) != 0).astype(dtype)
@@ -74,7 +74,9 @@ def render(
     dtype: DTypeLike | None = None,
 ) -> Float[Array, "size size 3"]:
     """An image with channels in [0, 1], by default in the default precision; see `paint`."""
-    codes = paint(centres, radii, colors, size)
+    # Kept as bytes before anything else is done: a compiler that moves the reduction over discs
+    # into what reorders the channels repeats it for every one of them.
+    codes = jax.lax.optimization_barrier(paint(centres, radii, colors, size).astype(jnp.uint8))
     return color_channels(codes, jnp.result_type(float) if dtype is None else dtype)
 
 
