@@ -56,7 +56,7 @@ def reproduce(
         typer.Option(
             help="On a GPU, cells of at most that many data sets train as one ensemble.",
             min=1,
-            show_default="one, or any number where features are computed once",
+            show_default="four, or any number where features are computed once",
         ),
     ] = None,
     settings: Annotated[

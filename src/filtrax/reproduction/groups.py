@@ -2,9 +2,8 @@
 
 Cells that differ in numbers and data alone are one compiled program, and members of one ensemble:
 on a GPU they cost little more than one of them. On a CPU nothing is gained, so each trains alone.
-Nothing is gained either by several data sets where convolutions train: on an H200 an epoch of the
-dEKF took 1.40 s on one data set and 6.50 s on four at once. Where features are computed once, there
-are no convolutions.
+Images of several data sets need memory, so there are only few of them in an ensemble whose encoder
+trains. Where features are computed once, there are no images.
 """
 
 import dataclasses
@@ -21,6 +20,9 @@ from filtrax.reproduction.tables import Cell
 
 MOST_MEMBERS = 40
 """Of one ensemble, so that it fits into the memory of common GPUs and is not lost at once."""
+
+MOST_SETS_OF_IMAGES = 4
+"""Data sets of one ensemble whose encoder trains: each has images of its own in every step."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +64,7 @@ def group(
     """The cells in groups, in the order in which the first cell of each comes.
 
     `together` says whether cells are trained together; if None, this is done on a GPU.
-    `most_data_sets` bounds the number of data sets in a group; if None, it is one where an
+    `most_data_sets` bounds the number of data sets in a group; if None, there are few where an
     encoder trains.
     """
     if together is None:
@@ -99,7 +101,8 @@ def _groups(cells: list[Cell], counts: dict[Any, int], most_data_sets: int | Non
     """Rectangles of tasks and cells, none of them with too many members."""
     members = len(cells[0].experiment.members)
     if most_data_sets is None:
-        most_data_sets = 1 if _trains_encoder(cells[0].experiment) else MOST_MEMBERS
+        images = _trains_encoder(cells[0].experiment)
+        most_data_sets = MOST_SETS_OF_IMAGES if images else MOST_MEMBERS
     groups = []
     for count in dict.fromkeys(counts.values()):
         tasks = [task for task, found in counts.items() if found == count]

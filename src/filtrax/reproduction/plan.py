@@ -22,7 +22,7 @@ class Plan:
       together, which keep their proportion.
     - `seconds`: after which training stops at the end of an epoch.
     - `together`: whether cells that can be are trained as one ensemble; if None, on a GPU.
-    - `most_data_sets`: in one ensemble; if None, one where an encoder trains.
+    - `most_data_sets`: in one ensemble; if None, few where an encoder trains.
     - `settings`: assignments for all cells, also of tables that they start from.
     """
 
