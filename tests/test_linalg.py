@@ -75,6 +75,23 @@ def test_unrolled_algebra_has_the_librarys_gradients_in_reverse_mode():
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 4), (4, 1, 2), (3, 6, 0)])
+def test_unrolled_products_equal_numpys(shape):
+    rows, inner, columns = shape
+    rng = np.random.default_rng(0)
+    left = rng.normal(size=(rows, inner))
+    right = rng.normal(size=(inner, columns) if columns else inner)
+    ours = linalg._unrolled_product(jnp.asarray(left), jnp.asarray(right))
+    np.testing.assert_allclose(ours, left @ right, rtol=1e-12)
+
+
+def test_a_product_of_several_matrices_is_taken_from_left_to_right():
+    rng = np.random.default_rng(0)
+    factors = [rng.normal(size=shape) for shape in ((2, 3), (3, 9), (9, 4), (4,))]
+    ours = linalg.product(*(jnp.asarray(factor) for factor in factors))
+    np.testing.assert_allclose(ours, np.linalg.multi_dot(factors), rtol=1e-12)
+
+
 def test_unrolled_cholesky_of_an_indefinite_matrix_is_not_finite():
     # Rejects a clamp under the root, which would repair a broken covariance in silence.
     matrix = jnp.asarray([[1.0, 2.0], [2.0, 1.0]])

@@ -55,11 +55,7 @@ def product(left: Float[Array, "n k"], *others: Float[Array, "..."]) -> Float[Ar
 
 @precise
 def _product(left: Array, right: Array) -> Array:
-    if left.shape[-1] > LARGEST_UNROLLED:
-        return left @ right
-    return jax.lax.platform_dependent(
-        left, right, cuda=_unrolled_product, rocm=_unrolled_product, default=jnp.matmul
-    )
+    return _per_platform(jnp.matmul, _unrolled_product, left, right)
 
 
 def symmetrize(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:

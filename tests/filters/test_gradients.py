@@ -32,6 +32,23 @@ FILTERS = {
 }
 
 
+@pytest.mark.parametrize("name", ["ekf", "pf"])
+def test_steps_that_are_computed_again_have_the_same_gradient(name):
+    # Rejects a backward pass that draws other random numbers than the forward pass.
+    trajectory = beacon_trajectory(num_steps=4)
+
+    def loss(model, recompute):
+        beliefs, info = filter_trajectory(
+            FILTERS[name], model, trajectory, recompute=recompute, key=jr.key(1)
+        )
+        means = jax.vmap(lambda belief: belief.moments(POSE).mean)(beliefs)
+        return means.sum() + info.log_likelihood.sum()
+
+    keeping, again = (eqx.filter_grad(loss)(learned_model(), flag) for flag in (False, True))
+    assert jnp.abs(ravel_pytree(keeping)[0]).max() > 0.1
+    np.testing.assert_allclose(ravel_pytree(again)[0], ravel_pytree(keeping)[0], rtol=1e-9)
+
+
 class SmoothProcess(eqx.Module):
     """A learned process without kinks, at which finite differences would be wrong."""
 
