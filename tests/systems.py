@@ -1,15 +1,19 @@
 """Small systems that several tests use."""
 
+import dataclasses
 import functools
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 
 import filtrax
 from filtrax import Gaussian, Space, StateSpaceModel, constant_noise
+from filtrax.switching import AbstractTransitions
 from oracles.kalman import LinearSystem
+from oracles.switching import SwitchingSystem
 
 
 def names(prefix: str, size: int) -> tuple[str, ...]:
@@ -40,6 +44,37 @@ def linear_model(system: LinearSystem, dtype=float) -> tuple[StateSpaceModel, Ga
         sensor=filtrax.DirectSensor(constant_noise(convert(system.R))),
     )
     return model, Gaussian(convert(system.mean), convert(system.covariance))
+
+
+def switching_model(
+    system: SwitchingSystem, transitions: AbstractTransitions | None = None
+) -> tuple[StateSpaceModel, Gaussian]:
+    """The model and the prior of a switching linear system; all its modes are one program."""
+    given = filtrax.Transitions(system.transitions) if transitions is None else transitions
+    models = [linear_model(mode)[0] for mode in system.modes]
+    modes = [filtrax.Mode(m.process, m.process_noise, m.observe, m.sensor.noise) for m in models]
+    model, prior = linear_model(system.modes[0])
+    process = filtrax.SwitchingProcess(model.process, tuple(modes), given, tuple(system.initial))
+    return dataclasses.replace(model, process=process), prior
+
+
+def _target(std: float) -> LinearSystem:
+    """Position and velocity along a line, pushed by random accelerations."""
+    return LinearSystem(
+        F=np.array([[1.0, 1.0], [0.0, 0.95]]),
+        G=np.zeros((2, 2)),
+        H=np.array([[1.0, 0.0]]),
+        Q=std**2 * np.array([[0.3, 0.5], [0.5, 1.0]]),
+        R=np.eye(1),
+        mean=np.zeros(2),
+        covariance=np.eye(2),
+    )
+
+
+MANOEUVRES = SwitchingSystem(
+    (_target(0.05), _target(3.0)), np.array([[0.95, 0.05], [0.2, 0.8]]), np.array([0.8, 0.2])
+)
+"""A target that moves smoothly most of the time, and sometimes does not."""
 
 
 POSE = Space(("x", "y", "heading"), angles=("heading",))
@@ -74,6 +109,25 @@ def beacon_model(process_std=(0.1, 0.1, 0.05), sensor_std=(0.2, 0.1)) -> StateSp
     )
 
 
+def skid(state, control):
+    """A unicycle whose wheels spin: it turns, and hardly moves."""
+    distance, turn = control
+    return drive(state, jnp.stack([0.2 * distance, turn]))
+
+
+def switching_beacon_model() -> StateSpaceModel:
+    """The beacon system with a second mode, in which wheels spin and the sensor shakes."""
+    model = beacon_model()
+    skids = filtrax.Mode(
+        process=skid,
+        process_noise=constant_noise(jnp.asarray([0.2, 0.2, 0.1])),
+        sensor_noise=constant_noise(jnp.asarray([0.3, 0.2])),
+    )
+    chances = filtrax.Transitions([[0.9, 0.1], [0.3, 0.7]])
+    process = filtrax.SwitchingProcess(drive, (filtrax.Mode(), skids), chances)
+    return dataclasses.replace(model, process=process)
+
+
 def beacon_prior() -> Gaussian:
     """Starts close to where the heading wraps around."""
     return Gaussian(jnp.asarray([0.0, 0.0, 2.5]), jnp.diag(jnp.asarray([0.2, 0.2, 0.1])))
@@ -101,6 +155,7 @@ def all_filters(space: Space = POSE, observed: int = 2, control_size: int = 2):
         "ukf_paper": filtrax.UnscentedKalmanFilter(redraw=False),
         "ukf_dropped_centre": filtrax.UnscentedKalmanFilter(scaled, drop_negative_centre=True),
         "mcukf_paper": filtrax.MonteCarloUnscentedKalmanFilter(num_samples=24, redraw=False),
+        "imm": filtrax.InteractingFilter(),
         "pf": filtrax.ParticleFilter(num_particles=30),
         "pf_whitened": filtrax.ParticleFilter(num_particles=30, whiten_noise=True),
         "lstm": filtrax.RecurrentFilter(

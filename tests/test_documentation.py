@@ -23,7 +23,7 @@ import typer.core
 import filtrax
 from filtrax.cli import app
 from filtrax.experiments.config import as_dict, read
-from filtrax.experiments.filters import Ekf, Lstm, Mcukf, Particle, Ukf
+from filtrax.experiments.filters import Ekf, Imm, Lstm, Mcukf, Particle, Ukf
 from filtrax.experiments.settings import Experiment, StageSettings, StartSettings
 from filtrax.reproduction import (
     Adjustment,
@@ -156,6 +156,7 @@ SECTIONS = {
     "`[filter]` of kind `ekf`": Ekf,
     "`[filter]` of kind `ukf`": Ukf,
     "`[filter]` of kind `mcukf`": Mcukf,
+    "`[filter]` of kind `imm`": Imm,
     "`[filter]` of kind `particle`": Particle,
     "`[filter]` of kind `lstm`": Lstm,
     "`[start]`": StartSettings,

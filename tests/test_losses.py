@@ -10,7 +10,7 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from filtrax import Gaussian, Particles, Space, losses
+from filtrax import Gaussian, GaussianMixture, Particles, Space, losses
 
 SPACE = Space(("x", "y", "heading"), angles={"heading": 360.0})
 MASKS = [np.asarray(mask) for mask in itertools.product([True, False], repeat=3)]
@@ -74,6 +74,22 @@ def test_mixture_nll_is_that_of_scipys_mixture_for_what_is_labelled():
         np.testing.assert_allclose(loss(jnp.asarray(mask)), expected, rtol=1e-10)
     whole = jax.jit(lambda state: losses.mixture_nll(PARTICLES, state, SPACE))(jnp.asarray(STATE))
     np.testing.assert_allclose(whole, loss(jnp.ones(3, bool)))
+
+
+def test_mixture_nll_of_modes_is_that_of_scipys_mixture_for_what_is_labelled():
+    # Rejects one covariance for all modes, and weights that are left out.
+    covariances = np.stack([(i + 1.0) * COVARIANCE for i in range(4)])
+    mixture = GaussianMixture(Gaussian(STATES, covariances), jnp.log(jnp.asarray(WEIGHTS)))
+    loss = jax.jit(
+        lambda labelled: losses.mixture_nll(mixture, jnp.asarray(STATE), SPACE, labelled)
+    )
+    for mask in MASKS[:-1]:
+        densities = [
+            multivariate_normal.logpdf(TURNED[mask], mean[mask], covariance[np.ix_(mask, mask)])
+            for mean, covariance in zip(UNWRAPPED, covariances, strict=True)
+        ]
+        expected = -logsumexp(densities, b=WEIGHTS)
+        np.testing.assert_allclose(loss(jnp.asarray(mask)), expected, rtol=1e-10)
 
 
 def test_mixture_nll_has_finite_gradients_that_point_home_far_from_all_particles():

@@ -5,10 +5,11 @@ import typing
 
 if typing.TYPE_CHECKING:
     from filtrax import losses, metrics, networks, noise, resampling, training, trajectory
-    from filtrax.beliefs import Gaussian, Particles, RecurrentBelief
+    from filtrax.beliefs import Gaussian, GaussianMixture, Particles, RecurrentBelief
     from filtrax.filters import (
         ExtendedKalmanFilter,
         Info,
+        InteractingFilter,
         LearnedScaling,
         MonteCarloUnscentedKalmanFilter,
         OnlineFilter,
@@ -25,6 +26,14 @@ if typing.TYPE_CHECKING:
     from filtrax.noise import StateHead, constant_noise, heteroscedastic_noise
     from filtrax.sensors import DirectSensor, Measurement, NetworkSensor, stack_sensors
     from filtrax.spaces import Space
+    from filtrax.switching import (
+        LearnedTransitions,
+        Mode,
+        SwitchingProcess,
+        TransitionHead,
+        Transitions,
+        in_mode,
+    )
     from filtrax.training import fit, load, save
     from filtrax.trajectory import Trajectory
 
@@ -35,10 +44,14 @@ __all__ = [
     "ExtendedKalmanFilter",
     "Gaussian",
     "GaussianLikelihood",
+    "GaussianMixture",
     "Info",
+    "InteractingFilter",
     "LearnedLikelihood",
     "LearnedScaling",
+    "LearnedTransitions",
     "Measurement",
+    "Mode",
     "MonteCarloUnscentedKalmanFilter",
     "NetworkSensor",
     "OnlineFilter",
@@ -51,11 +64,15 @@ __all__ = [
     "Space",
     "StateHead",
     "StateSpaceModel",
+    "SwitchingProcess",
     "Trajectory",
+    "TransitionHead",
+    "Transitions",
     "UnscentedKalmanFilter",
     "constant_noise",
     "fit",
     "heteroscedastic_noise",
+    "in_mode",
     "load",
     "losses",
     "metrics",
@@ -73,10 +90,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "filtrax.beliefs": ("Gaussian", "Particles", "RecurrentBelief"),
+    "filtrax.beliefs": ("Gaussian", "GaussianMixture", "Particles", "RecurrentBelief"),
     "filtrax.filters": (
         "ExtendedKalmanFilter",
         "Info",
+        "InteractingFilter",
         "LearnedScaling",
         "MonteCarloUnscentedKalmanFilter",
         "OnlineFilter",
@@ -93,6 +111,14 @@ _HOMES = {
     "filtrax.noise": ("StateHead", "constant_noise", "heteroscedastic_noise"),
     "filtrax.sensors": ("DirectSensor", "Measurement", "NetworkSensor", "stack_sensors"),
     "filtrax.spaces": ("Space",),
+    "filtrax.switching": (
+        "LearnedTransitions",
+        "Mode",
+        "SwitchingProcess",
+        "TransitionHead",
+        "Transitions",
+        "in_mode",
+    ),
     "filtrax.training": ("fit", "load", "save"),
     "filtrax.trajectory": ("Trajectory",),
 }

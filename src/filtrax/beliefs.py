@@ -10,11 +10,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from filtrax.arrays import Key, Scalar, State
 from filtrax.checks import as_float, check_covariance, check_shape
-from filtrax.linalg import precise, square_root
+from filtrax.linalg import gaussian_log_density, precise, square_root, symmetrize
 from filtrax.spaces import Space
 
 
@@ -47,6 +47,41 @@ class Gaussian(AbstractBelief):
         """Draws one state. Angles are not wrapped: the space that knows them is not known here."""
         noise = jr.normal(key, self.mean.shape, self.mean.dtype)
         return self.mean + square_root(self.covariance) @ noise
+
+
+class GaussianMixture(AbstractBelief):
+    """Several normal distributions with weights, like one for each mode of a switching process.
+
+    **Attributes:**
+
+    - `components`: the distributions, on an axis of their own.
+    - `log_weights`: their weights; exp(log_weights) sums to one, always.
+    """
+
+    components: Gaussian
+    log_weights: Float[Array, "*b n"]
+
+    @precise
+    def moments(self, space: Space) -> Gaussian:
+        """Mean μ = Σ wᵢ μᵢ and covariance Σ wᵢ (Σᵢ + (μᵢ - μ)(μᵢ - μ)ᵀ), as the space subtracts."""
+        means, weights = self.components.mean, jnp.exp(self.log_weights)
+        mean = space.mean(means, weights)
+        within = jnp.tensordot(weights, self.components.covariance, 1)
+        between = weighted_covariance(space, means, mean, weights)
+        return Gaussian(mean, symmetrize(within + between))
+
+    @precise
+    def log_density(
+        self, state: State, space: Space, labelled: Bool[Array, " x"] | None = None
+    ) -> Scalar:
+        """ln Σ wᵢ N(x; μᵢ, Σᵢ) of the components of the state that are labelled.
+
+        Summed in logarithms, so that value and gradient are finite far from all means.
+        """
+        differences = jax.vmap(space.difference, (None, 0))(state, self.components.mean)
+        log_density = jax.vmap(gaussian_log_density, (0, 0, None))
+        log_densities = log_density(differences, self.components.covariance, labelled)
+        return jax.nn.logsumexp(self.log_weights + log_densities)
 
 
 class Particles(AbstractBelief):

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from filtrax.arrays import Scalar, State
-from filtrax.beliefs import AbstractBelief, Particles
+from filtrax.beliefs import AbstractBelief, GaussianMixture, Particles
 from filtrax.linalg import gaussian_log_density, precise
 from filtrax.spaces import Space
 
@@ -32,13 +32,16 @@ def nll(belief: AbstractBelief, state: State, space: Space, labelled: Labelled =
 def mixture_nll(
     belief: AbstractBelief, state: State, space: Space, labelled: Labelled = None
 ) -> Scalar:
-    """-ln Σ wᵢ N(x; xᵢ, F Fᵀ): particles as a mixture of Gaussians with the kernel they carry.
+    """-ln Σ wᵢ N(x; μᵢ, Σᵢ): the density of a `GaussianMixture`, or of particles as a mixture.
 
-    Summed in logarithms, so that value and gradient are finite far from all particles.
+    Particles have the kernel they carry: μᵢ = xᵢ and Σᵢ = F Fᵀ. Summed in logarithms, so that
+    value and gradient are finite far from all means.
     """
+    if isinstance(belief, GaussianMixture):
+        return -belief.log_density(state, space, labelled)
     if not isinstance(belief, Particles):
         raise TypeError(
-            f"`mixture_nll` reads particles as a mixture, got a {type(belief).__name__}. "
+            f"`mixture_nll` reads particles or modes as a mixture, got a {type(belief).__name__}. "
             "Use `nll` for beliefs that are Gaussian."
         )
     covariance = belief.kernel @ belief.kernel.T

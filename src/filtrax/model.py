@@ -50,18 +50,20 @@ class StateSpaceModel(eqx.Module):
         if context is None:
             return self
 
-        def bound(part: Any) -> Any:
-            return part.bind(context) if hasattr(part, "bind") else part
-
         return StateSpaceModel(
-            bound(self.state_space),
-            bound(self.observation_space),
-            bound(self.process),
-            bound(self.process_noise),
-            bound(self.observe),
+            bound(self.state_space, context),
+            bound(self.observation_space, context),
+            bound(self.process, context),
+            bound(self.process_noise, context),
+            bound(self.observe, context),
             self.sensor,  # which is handed the context with every reading
-            bound(self.likelihood),
+            bound(self.likelihood, context),
         )
+
+
+def bound(part: Any, context: Context) -> Any:
+    """A part for one sequence: bound to its context if it has a `bind` method."""
+    return part.bind(context) if hasattr(part, "bind") else part
 
 
 def check_model(

@@ -17,6 +17,7 @@ from systems import (
     as_float32,
     beacon_model,
     beacon_trajectory,
+    switching_beacon_model,
 )
 
 FILTERS = all_filters()
@@ -29,12 +30,13 @@ FOR_ALL_FILTERS = [
     pytest.param(filt, id=name, marks=pytest.mark.xdist_group(name))
     for name, filt in FILTERS.items()
 ]
-MAIN_KINDS = ("ekf", "ukf", "mcukf", "pf", "lstm")
+MAIN_KINDS = ("ekf", "ukf", "mcukf", "imm", "pf", "lstm")
 for_all_filters = pytest.mark.parametrize("filt", FOR_ALL_FILTERS)
 for_bayes_filters = pytest.mark.parametrize(
     "filt", [p for p in FOR_ALL_FILTERS if isinstance(p.values[0], AbstractBayesFilter)]
 )
-MODEL = beacon_model()
+# Filters that know nothing of modes see the model without them.
+MODEL = switching_beacon_model()
 TRAJECTORY = beacon_trajectory(STEPS)
 step = eqx.filter_jit(lambda filt, *inputs, key: filt.step(MODEL, *inputs, key=key))
 

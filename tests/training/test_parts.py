@@ -86,6 +86,21 @@ def test_a_period_that_is_an_array_is_not_trained(filt, model):
     assert not any("period" in name for name in chosen(filt, bound, ("model",)))
 
 
+def test_given_transitions_of_modes_are_not_trained_and_learned_ones_are(filt, model):
+    modes = (filtrax.Mode(), filtrax.Mode(process_noise=filtrax.constant_noise([1.0, 1.0])))
+    for transitions, logits in (
+        (filtrax.Transitions([[0.9, 0.1], [0.2, 0.8]]), set()),
+        (
+            filtrax.LearnedTransitions([[0.9, 0.1], [0.2, 0.8]]),
+            {"model.process.transitions.logits"},
+        ),
+    ):
+        process = filtrax.SwitchingProcess(lambda x, u: x, modes, transitions)
+        switching = eqx.tree_at(lambda m: m.process, model, process)
+        expected = logits | {"model.process.modes[1].process_noise.bias"}
+        assert chosen(filt, switching, ("model.process",)) == expected
+
+
 def test_a_function_that_hides_a_network_is_named(filt, model):
     # Its parameters would stay as they are without anybody noticing.
     network = Perceptron((2, 2), key=jax.random.key(0))

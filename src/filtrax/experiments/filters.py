@@ -9,8 +9,10 @@ import jax.numpy as jnp
 
 from filtrax.arrays import Key
 from filtrax.filters import (
+    AbstractBayesFilter,
     AbstractFilter,
     ExtendedKalmanFilter,
+    InteractingFilter,
     LearnedScaling,
     MonteCarloUnscentedKalmanFilter,
     ParticleFilter,
@@ -23,6 +25,7 @@ from filtrax.losses import Loss, mixture_nll, nll, smoothed_nll
 from filtrax.model import StateSpaceModel
 from filtrax.noise import FixedNoise, constant_noise
 from filtrax.resampling import EverySteps, Soft
+from filtrax.switching import SwitchingProcess
 from filtrax.trajectory import Trajectory
 
 
@@ -136,6 +139,37 @@ class Mcukf(AbstractFilterSettings):
 
 
 @dataclasses.dataclass(frozen=True)
+class Imm(AbstractFilterSettings):
+    """The interacting-multiple-model filter, with a filter inside for each mode of the model."""
+
+    kind: ClassVar[str] = "imm"
+    inner: Ekf | Ukf | Mcukf = dataclasses.field(default_factory=Ekf)
+
+    @property
+    def program(self) -> "Imm":
+        inner = self.inner.program
+        assert isinstance(inner, Ekf | Ukf | Mcukf)
+        return dataclasses.replace(self, inner=inner)
+
+    def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
+        if not isinstance(model.process, SwitchingProcess):
+            raise ValueError(
+                'filter.kind "imm" needs a model with modes, and the model of this task has none. '
+                f'Choose filter.kind "{self.inner.kind}", or settings of the model with modes.'
+            )
+        inner = self.inner.build(model, example, key=key)
+        assert isinstance(inner, AbstractBayesFilter)
+        return InteractingFilter(inner)
+
+    def for_test(self, filt: Any) -> Any:
+        return dataclasses.replace(filt, inner=self.inner.for_test(filt.inner))
+
+    @property
+    def density(self) -> Loss:
+        return mixture_nll
+
+
+@dataclasses.dataclass(frozen=True)
 class Particle(AbstractFilterSettings):
     """The particle filter.
 
@@ -224,7 +258,7 @@ class Lstm(AbstractFilterSettings):
         return ("sensor.head", "sensor.noise", "process", "process_noise")
 
 
-FilterSettings = Ekf | Ukf | Mcukf | Particle | Lstm
+FilterSettings = Ekf | Ukf | Mcukf | Imm | Particle | Lstm
 
 
 def _check_positive(settings: Any, *names: str) -> None:

@@ -2,6 +2,7 @@
 
 from filtrax.filters.base import AbstractBayesFilter, AbstractFilter, Info
 from filtrax.filters.extended_kalman import ExtendedKalmanFilter
+from filtrax.filters.interacting import InteractingFilter
 from filtrax.filters.monte_carlo_kalman import MonteCarloUnscentedKalmanFilter
 from filtrax.filters.online import OnlineFilter, online
 from filtrax.filters.particle import ParticleFilter
@@ -14,6 +15,7 @@ __all__ = [
     "AbstractFilter",
     "ExtendedKalmanFilter",
     "Info",
+    "InteractingFilter",
     "LearnedScaling",
     "MonteCarloUnscentedKalmanFilter",
     "OnlineFilter",

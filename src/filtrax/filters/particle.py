@@ -64,7 +64,9 @@ class ParticleFilter(AbstractBayesFilter[Particles, Particles]):
             noise = whiten(noise)
 
         def move(state, noise):
-            moved = model.process(state, control) + product(model.process_noise(state, control), noise)
+            moved = model.process(state, control) + product(
+                model.process_noise(state, control), noise
+            )
             return model.state_space.wrap(moved)
 
         states = jax.vmap(move)(particles.states, noise)

@@ -16,7 +16,15 @@ from filtrax.arrays import Control, Key, State
 from filtrax.beliefs import Gaussian
 from filtrax.filters.base import AbstractBayesFilter, Info
 from filtrax.filters.kalman_update import condition, joseph, updated
-from filtrax.linalg import cholesky, cholesky_solve, marginal, precise, product, square_root, symmetrize
+from filtrax.linalg import (
+    cholesky,
+    cholesky_solve,
+    marginal,
+    precise,
+    product,
+    square_root,
+    symmetrize,
+)
 from filtrax.model import StateSpaceModel
 from filtrax.sensors import Measurement
 from filtrax.spaces import Space

@@ -73,7 +73,7 @@ def mean_nll(beliefs: AbstractBelief, states: Any, space: Space, *, labelled: An
 def mean_mixture_nll(
     beliefs: AbstractBelief, states: Any, space: Space, *, labelled: Any = None
 ) -> Scalar:
-    """The mean negative log density of the true states under particles read as a mixture."""
+    """The mean negative log density of the true states under beliefs read as mixtures."""
     return _mean_loss(mixture_nll, beliefs, states, space, labelled)
 
 

@@ -16,6 +16,7 @@ from filtrax.noise import FixedNoise, Unit
 from filtrax.novelty import Novelty
 from filtrax.resampling import Soft
 from filtrax.spaces import Space
+from filtrax.switching import Transitions
 
 
 def trainable(filt: Any, model: Any, train: Sequence[str]) -> PyTree[bool]:
@@ -84,7 +85,7 @@ def _children(part: Any) -> dict[str, Any]:
 
 def _is_given(part: Any) -> bool:
     """Whether the numbers of a part are given and not learned, even where they are arrays."""
-    return isinstance(part, Space | FixedNoise | Scaling | Soft | Unit | Novelty)
+    return isinstance(part, Space | FixedNoise | Scaling | Soft | Unit | Novelty | Transitions)
 
 
 def _is_parameter(leaf: Any) -> bool:

@@ -1,0 +1,228 @@
+"""The interacting-multiple-model filter."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from filtrax.arrays import Control, Key, Observation
+from filtrax.beliefs import Gaussian, GaussianMixture
+from filtrax.filters.base import AbstractBayesFilter, Info, all_finite
+from filtrax.filters.extended_kalman import ExtendedKalmanFilter
+from filtrax.linalg import precise
+from filtrax.model import StateSpaceModel, check_model
+from filtrax.sensors import Measurement
+from filtrax.spaces import Space
+from filtrax.switching import Mode, SwitchingProcess, in_mode, switching
+
+
+class PredictedModes(eqx.Module):
+    """What the filter of each mode predicts, on a leading axis, and how probable the modes are."""
+
+    each: Any
+    log_weights: Float[Array, " m"]
+
+    @property
+    def belief(self) -> GaussianMixture:
+        """The predictions as a belief."""
+        return GaussianMixture(getattr(self.each, "belief", self.each), self.log_weights)
+
+
+class InteractingFilter(AbstractBayesFilter[GaussianMixture, PredictedModes]):
+    """One Gaussian for each mode of a switching process, mixed before each step.
+
+    With weights wᵢ and Gaussians N(μᵢ, Σᵢ) of the modes i before the step, and Pᵢⱼ the probability
+    to go from mode i to mode j:
+
+        w̄ⱼ = Σᵢ wᵢ Pᵢⱼ,   wᵢ|ⱼ = wᵢ Pᵢⱼ / w̄ⱼ
+        μ⁰ⱼ = Σᵢ wᵢ|ⱼ μᵢ,   Σ⁰ⱼ = Σᵢ wᵢ|ⱼ (Σᵢ + (μᵢ - μ⁰ⱼ)(μᵢ - μ⁰ⱼ)ᵀ)
+        N(μⱼ, Σⱼ) and the likelihood Λⱼ: a step of the filter of mode j, from N(μ⁰ⱼ, Σ⁰ⱼ)
+        wⱼ = w̄ⱼ Λⱼ / Σₖ w̄ₖ Λₖ
+
+    (Blom & Bar-Shalom 1988; Bar-Shalom, Li & Kirubarajan 2001, section 11.6). Probabilities that
+    depend on the state are taken at the mean of the mode they start from.
+
+    The modes belong to the model, see `SwitchingProcess`. A model without modes has one, and the
+    filter is then the inner one. All modes use the same random numbers, if any, so that their
+    likelihoods differ by their models alone.
+
+    **Attributes:**
+
+    - `inner`: the filter of each mode; its belief must be a `Gaussian`.
+    """
+
+    inner: AbstractBayesFilter = ExtendedKalmanFilter()
+
+    def init(self, model: StateSpaceModel, prior: Gaussian, *, key: Key) -> GaussianMixture:
+        process = switching(model)
+        components = _in_each_mode(
+            lambda mode: self.inner.init(mode[0], prior, key=key), _modes(model, process)
+        )
+        if not isinstance(components, Gaussian):
+            raise TypeError(
+                "`inner` must be a filter whose belief is a `Gaussian`, got "
+                f"{type(self.inner).__name__}, whose belief is {type(components).__name__}."
+            )
+        return GaussianMixture(components, process.initial_log_weights(prior.mean.dtype))
+
+    @precise
+    def predict(
+        self, model: StateSpaceModel, belief: GaussianMixture, control: Control, *, key: Key
+    ) -> PredictedModes:
+        process, space = switching(model), model.state_space
+        modes = _modes(model, process)
+        log_transitions = _log_transitions(process, belief.components.mean, control)
+        log_weights, log_mixing = mix(belief.log_weights, log_transitions)
+
+        def mixed(log_weights):
+            return GaussianMixture(belief.components, log_weights).moments(space)
+
+        def predicted(mode, before):
+            _check_mode(mode[0], before, control)
+            return self.inner.predict(mode[0], before, control, key=key)
+
+        each = _in_each_mode(predicted, modes, jax.vmap(mixed)(log_mixing.T))
+        return PredictedModes(each, log_weights)
+
+    @precise
+    def update(
+        self,
+        model: StateSpaceModel,
+        predicted: PredictedModes,
+        measurement: Measurement,
+        *,
+        key: Key,
+    ) -> tuple[GaussianMixture, Info]:
+        def updated(mode, prediction):
+            in_this, own = mode
+            return self.inner.update(in_this, prediction, own.measured(measurement), key=key)
+
+        modes = _modes(model, switching(model))
+        components, infos = _in_each_mode(updated, modes, predicted.each)
+        if infos.log_likelihood is None:
+            raise TypeError(
+                "`inner` must be a filter that reports the likelihood of measurements: "
+                f"{type(self.inner).__name__} does not."
+            )
+        log_joint = predicted.log_weights + infos.log_likelihood
+        log_evidence = jax.nn.logsumexp(log_joint)
+        belief = GaussianMixture(components, log_joint - log_evidence)
+        innovation, innovation_covariance = _innovation(
+            model.observation_space, infos, jnp.exp(predicted.log_weights)
+        )
+        finite = all_finite((components, log_evidence))  # weights may be zero, their logarithms -∞
+        return belief, Info(finite, log_evidence, innovation, innovation_covariance)
+
+
+def mix(
+    log_weights: Float[Array, " m"], log_transitions: Float[Array, "m m"]
+) -> tuple[Float[Array, " m"], Float[Array, "m m"]]:
+    """ln w̄ⱼ = ln Σᵢ wᵢ Pᵢⱼ, and ln wᵢ|ⱼ = ln (wᵢ Pᵢⱼ / w̄ⱼ) with a column for each mode j.
+
+    A mode that nothing leads to has no mixture to start from, and starts from its own Gaussian.
+    Entries are -∞ where a probability is zero, and no gradient passes there.
+    """
+    log_joint = log_weights[:, None] + log_transitions
+    reached = (log_joint != -jnp.inf).any(0)  # what is not a number counts, and shows
+    # The logarithm of a sum of zeros has no gradient, so such sums are not computed at all.
+    own = jnp.where(jnp.eye(log_weights.size, dtype=bool), 0.0, -jnp.inf).astype(log_joint.dtype)
+    columns = jnp.where(reached[None, :], log_joint, own)
+    sums = jax.nn.logsumexp(columns, axis=0)
+    return jnp.where(reached, sums, -jnp.inf), columns - sums[None, :]
+
+
+ModeModel = tuple[StateSpaceModel, Mode]
+"""The model as it is in a mode, and the mode, which knows how it changes measurements."""
+
+
+def _modes(model: StateSpaceModel, process: SwitchingProcess) -> list[ModeModel]:
+    return [(in_mode(model, mode), mode) for mode in process.modes]
+
+
+def _check_mode(model: StateSpaceModel, belief: Gaussian, control: Control) -> None:
+    """Raises unless the parts of a mode fit into the spaces that it shares with the others."""
+    size, dtype = model.observation_space.size, belief.mean.dtype
+    anything = Measurement(jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype))
+    check_model(model, belief, control, anything)
+
+
+def _log_transitions(
+    process: SwitchingProcess, means: Float[Array, "m x"], control: Control
+) -> Float[Array, "m m"]:
+    """ln Pᵢⱼ, each row at the mean of its own mode."""
+    matrices = jax.vmap(lambda mean: process.transitions(mean, control))(means)
+    return jax.vmap(lambda matrix, row: matrix[row])(matrices, jnp.arange(len(process.modes)))
+
+
+def _innovation(
+    space: Space, infos: Info, weights: Float[Array, " m"]
+) -> tuple[Observation | None, Float[Array, "z z"] | None]:
+    """z - ẑ and S of the mixture of what the modes expect."""
+    each, covariances = infos.innovation, infos.innovation_covariance
+    if each is None or covariances is None:
+        return None, None
+    # About one of them, as innovations of angles may lie on both sides of half a turn.
+    reference = each[jnp.argmax(weights)]
+    offsets = jax.vmap(space.difference, (0, None))(each, reference)
+    mean = weights @ offsets
+    spread = offsets - mean[None, :]
+    covariance = jnp.tensordot(weights, covariances, 1) + (weights[:, None] * spread).T @ spread
+    return space.difference(reference + mean, jnp.zeros_like(mean)), covariance
+
+
+def _in_each_mode(function: Callable[..., Any], modes: Sequence[Any], *arguments: Any) -> Any:
+    """`function(mode, argument, ...)` for each mode, with results on a leading axis.
+
+    Arguments have such an axis, too. Modes that differ in numbers alone are one mapped program, in
+    which what they share stays shared; others are programs of their own.
+    """
+    stacked = _stack(modes)
+    if stacked is not None:
+        differing, rebuild = stacked
+        mapped = lambda numbers, *rest: function(rebuild(numbers), *rest)  # noqa: E731
+        return jax.vmap(mapped, axis_size=len(modes))(differing, *arguments)
+    results = [
+        function(mode, *jax.tree.map(lambda leaf, i=i: leaf[i], arguments))
+        for i, mode in enumerate(modes)
+    ]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *results)
+
+
+def _stack(trees: Sequence[Any]) -> tuple[list[Array], Callable[[list[Array]], Any]] | None:
+    """The arrays in which trees differ, stacked, and what makes a tree of one entry of each.
+
+    None if the trees are no instances of one program.
+    """
+    flat, structures = zip(*(jax.tree.flatten(tree) for tree in trees), strict=True)
+    if any(structure != structures[0] for structure in structures):
+        return None
+    places, stacks = [], []
+    for place, column in enumerate(zip(*flat, strict=True)):
+        if all(_same(leaf, column[0]) for leaf in column):
+            continue
+        kinds = {_kind(leaf) for leaf in column}
+        if None in kinds or len(kinds) > 1:
+            return None
+        places.append(place)
+        stacks.append(jnp.stack(column))
+
+    def rebuild(numbers: list[Array]) -> Any:
+        own = dict(zip(places, numbers, strict=True))
+        leaves = [own.get(place, leaf) for place, leaf in enumerate(flat[0])]
+        return jax.tree.unflatten(structures[0], leaves)
+
+    return stacks, rebuild
+
+
+def _kind(leaf: Any) -> tuple[tuple[int, ...], Any] | None:
+    """Shape and type of an array; None for anything else."""
+    return (leaf.shape, leaf.dtype) if isinstance(leaf, jax.Array | np.ndarray) else None
+
+
+def _same(leaf: Any, other: Any) -> bool:
+    """Whether two leaves are the same array, or equal functions or numbers."""
+    return leaf is other or (_kind(leaf) is None and _kind(other) is None and leaf == other)

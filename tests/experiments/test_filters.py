@@ -1,0 +1,36 @@
+"""The interacting filter in a configuration."""
+
+import jax.random as jr
+import pytest
+
+from filtrax import InteractingFilter
+from filtrax.experiments.config import as_dict
+from filtrax.experiments.filters import Ekf, Imm, Mcukf, Ukf
+from filtrax.experiments.parsing import parse
+from filtrax.experiments.settings import Experiment
+from systems import beacon_model, beacon_trajectory, switching_beacon_model
+
+
+def build(settings, model):
+    return settings.build(model, beacon_trajectory(2), key=jr.key(0))
+
+
+def test_the_inner_filter_is_a_table_of_its_own():
+    inner = {"kind": "mcukf", "num_samples": 7, "num_test_samples": 9}
+    settings = parse(Experiment, {"filter": {"kind": "imm", "inner": inner}}).filter
+    assert settings == Imm(Mcukf(7, 9))
+    assert as_dict(settings) == {"kind": "imm", "inner": inner | {"redraw": True}}
+    filt = build(settings, switching_beacon_model())
+    assert isinstance(filt, InteractingFilter)
+    assert (filt.inner.num_samples, settings.for_test(filt).inner.num_samples) == (7, 9)
+    assert parse(Experiment, {"filter": {"kind": "imm"}}).filter == Imm(Ekf())
+
+
+def test_filters_that_differ_in_numbers_of_the_inner_one_are_one_program():
+    assert Imm(Ukf(alpha=0.5)).program == Imm(Ukf(kappa=3.0)).program
+    assert Imm(Ukf(redraw=False)).program != Imm(Ukf()).program
+
+
+def test_a_model_without_modes_is_refused():
+    with pytest.raises(ValueError, match=r'"imm" needs a model with modes.*"ukf"'):
+        build(Imm(Ukf()), beacon_model())
