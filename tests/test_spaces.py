@@ -236,6 +236,32 @@ def test_a_period_that_differs_between_sequences_can_be_mapped_over():
             np.testing.assert_allclose(ours[i], expected, atol=1e-12)
 
 
+def test_bound_to_a_sequence_a_space_has_the_periods_of_its_context():
+    # Rejects an angle without meaning that is not zero, and a gradient of it.
+    names, angles = ("x", "a", "b"), {"a": 360.0, "b": 24.0}
+    space = Space(names, angles=angles, from_context={"a": "turn"})
+
+    def results(space, points):
+        weights = jnp.asarray([0.25, 0.75])
+        mean = space.mean(points, weights)
+        return space.wrap(points[0]), space.difference(points[0], points[1]), mean
+
+    points = jnp.asarray([[500.0, 70.0, 13.0], [1.0, -50.0, -11.0]])
+    bound = jax.jit(jax.vmap(lambda turn: results(space.bind({"turn": turn}), points)))
+    together = bound(jnp.asarray([90.0, 0.0]))
+    known = results(Space(names, angles=angles | {"a": 90.0}), points)
+    for ours, expected in zip(together, known, strict=True):
+        np.testing.assert_allclose(ours[0], expected, atol=1e-12)
+        np.testing.assert_allclose(ours[1], expected.at[1].set(0.0), atol=1e-12)
+    circle = space.bind({"turn": jnp.asarray(0.0)})
+    gradient = jax.grad(lambda points: sum(part.sum() for part in results(circle, points)))(points)
+    np.testing.assert_array_equal(gradient[:, 1], 0.0)
+    assert np.isfinite(gradient).all()
+    assert Space(names).bind({"turn": 1.0}).periods == (None, None, None)
+    with pytest.raises(ValueError, match=r"`from_context` must name angles .* got \['x'\]"):
+        Space(names, angles=angles, from_context={"x": "turn"})
+
+
 def test_networks_see_directions_as_cosine_and_sine_and_nothing_that_is_unseen():
     # Rejects radians of another period, an order that changes, and a scale that is forgotten.
     space = Space(

@@ -21,6 +21,10 @@ SMALLEST_SPREAD = 0.01
 """Of a point; the root of smaller variances would have an ever larger gradient."""
 
 
+EPSILON = 1e-3
+"""What the layer norm adds to variances, as in the paper's code."""
+
+
 class Perceptron(eqx.Module):
     """Fully connected layers with ReLU between them and a linear output.
 
@@ -96,6 +100,22 @@ class ConvolutionalNetwork(eqx.Module):
             image = convolve(image, kernel, self.stride) + bias[None, None, :]
             image = _max_pool(jax.nn.relu(image))
         return jax.nn.relu(self.dense(image.ravel()))
+
+
+class ChannelNorm(eqx.Module):
+    """Layer norm over the channels of each pixel, with a gain and an offset for each channel."""
+
+    gain: Float[Array, " channels"]
+    offset: Float[Array, " channels"]
+
+    def __init__(self, channels: int):
+        self.gain, self.offset = jnp.ones(channels), jnp.zeros(channels)
+
+    def __call__(self, image: Float[Array, "h w channels"]) -> Float[Array, "h w channels"]:
+        centred = image - image.mean(-1, keepdims=True)
+        variance = (centred**2).mean(-1, keepdims=True)
+        normal = centred * jax.lax.rsqrt(variance + EPSILON)
+        return normal * self.gain[None, None, :] + self.offset[None, None, :]
 
 
 class KeypointNetwork(eqx.Module):

@@ -32,6 +32,8 @@ class Measurement(eqx.Module):
       are. Only Gaussian measurements can be split into components.
     - `novelty`: how unlike the training data the reading is, where the sensor says it; above 1
       is an alarm (`filtrax.novelty`).
+    - `losses`: by name, what a sensor says in training of how wrong it is inside, where it knows
+      that better than anybody who sees its value alone. No filter looks at it.
     """
 
     value: Float[Array, "*b z"]
@@ -39,6 +41,7 @@ class Measurement(eqx.Module):
     features: PyTree = None
     observed: Any = True
     novelty: Float[Array, "*b"] | None = None
+    losses: dict[str, Float[Array, "*b"]] | None = None
 
     def seen(self) -> Array:
         """Which components were observed."""
@@ -68,16 +71,20 @@ class NetworkSensor(eqx.Module):
     """Encoder, value head and noise head.
 
     features = encoder(reading, context, key=key), value = head(features), R = noise(features).
-    While the encoder is frozen its features can be computed once and kept.
+    While the encoder is frozen its features can be computed once and kept. Where they are large,
+    like maps of scores, an `encoding` makes of them what likelihoods and recurrent networks see;
+    it runs outside of the filter's loop.
     """
 
     encoder: Callable[..., PyTree]
     head: Callable[[Any], Observation]
     noise: AbstractNoise
+    encoding: Callable[[PyTree], PyTree] | None = None
 
     def __call__(self, reading: Reading, context: Context, *, key: Key) -> Measurement:
         features = self.encoder(reading, context, key=key)
-        return Measurement(self.head(features), self.noise.covariance(features), features)
+        seen = features if self.encoding is None else self.encoding(features)
+        return Measurement(self.head(features), self.noise.covariance(features), seen)
 
 
 class Sensed(eqx.Module):

@@ -6,6 +6,7 @@ handled here and nowhere else.
 
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import equinox as eqx
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from filtrax.arrays import Context
 from filtrax.checks import check_known
 
 
@@ -36,6 +38,9 @@ class Space(eqx.Module):
     - `unseen`: the names of components that are no input of networks, like a position in a world
       that is the same everywhere.
     - `directions`: the names of angles that networks see as cosine and sine.
+    - `from_context`: a mapping from names of angles to entries of the context: `bind` takes the
+      period in a sequence from there. A period of zero is that of something that looks the same
+      however it is turned: such an angle is always zero.
     """
 
     names: tuple[str, ...] = eqx.field(static=True)
@@ -45,6 +50,7 @@ class Space(eqx.Module):
     scale: tuple[float, ...] = eqx.field(static=True)
     unseen: tuple[str, ...] = eqx.field(static=True)
     directions: tuple[str, ...] = eqx.field(static=True)
+    from_context: tuple[tuple[str, str], ...] = eqx.field(static=True)
 
     def __init__(
         self,
@@ -55,6 +61,7 @@ class Space(eqx.Module):
         scale: float | Mapping[str, float] = 1.0,
         unseen: Sequence[str] = (),
         directions: Sequence[str] = (),
+        from_context: Mapping[str, str] = MappingProxyType({}),
     ):
         if isinstance(names, str) or len(names) == 0 or len(set(names)) != len(names):
             raise ValueError(f"`names` must be a sequence of distinct names, got {names!r}.")
@@ -69,14 +76,24 @@ class Space(eqx.Module):
         for argument, chosen in given.items():
             unknown = [name for name in chosen if name not in names]
             check_known(f"`{argument}` must name components of the space", unknown, names)
-        straight = [name for name in directions if name not in angles]
-        check_known("`directions` must name angles of the space", straight, [*angles])
+        for argument, chosen in (("directions", directions), ("from_context", from_context)):
+            straight = [name for name in chosen if name not in angles]
+            check_known(f"`{argument}` must name angles of the space", straight, [*angles])
         _check_numbers(angles, bounds, scale)
         self.names = tuple(names)
         self.periods = tuple(angles.get(name) for name in names)
         self.bounds = tuple(bounds.get(name) for name in names)
         self.scale = tuple(float(scale.get(name, 1.0)) for name in names)
         self.unseen, self.directions = tuple(unseen), tuple(directions)
+        self.from_context = tuple(from_context.items())
+
+    def bind(self, context: Context) -> "Space":
+        """The space for one sequence, with the periods that its context says."""
+        places = self.index(*(name for name, _ in self.from_context))
+        if not places:
+            return self
+        periods = [jnp.asarray(context[entry]) for _, entry in self.from_context]
+        return eqx.tree_at(lambda space: [space.periods[i] for i in places], self, periods)
 
     @property
     def size(self) -> int:
@@ -153,11 +170,12 @@ class Space(eqx.Module):
         return output * np.asarray(self.scale, output.dtype)
 
     def _circular(self, dtype) -> tuple[np.ndarray, Array | np.ndarray]:
-        """Which components are angles, and all periods, with 1 in the other places."""
+        """Which components are angles, and all periods, with 1 in the place of none and of zero."""
         circular = np.asarray([period is not None for period in self.periods])
         periods = [1.0 if period is None else period for period in self.periods]
         if any(isinstance(period, jax.Array) for period in periods):
-            return circular, jnp.stack([jnp.asarray(period, dtype) for period in periods])
+            given = jnp.stack([jnp.asarray(period, dtype) for period in periods])
+            return circular, jnp.where(given == 0, 1.0, given)
         return circular, np.asarray(periods, dtype)
 
     def _wrap_angles(self, vector: Array) -> Array:
@@ -170,7 +188,14 @@ class Space(eqx.Module):
         turned = jnp.where(turned >= half, turned - periods, turned)
         turned = jnp.where(turned < -half, turned + periods, turned)
         outside = (vector < -half) | (vector >= half)
-        return jnp.where(circular & outside, turned, vector)
+        return self._without_meaningless(jnp.where(circular & outside, turned, vector))
+
+    def _without_meaningless(self, vector: Array) -> Array:
+        """The vector with zeros where the period of an angle is zero."""
+        if not any(isinstance(period, jax.Array) for period in self.periods):
+            return vector
+        zero = [isinstance(period, jax.Array) & (period == 0) for period in self.periods]
+        return jnp.where(jnp.stack([jnp.asarray(each) for each in zero]), 0.0, vector)
 
     def _circular_mean(self, points: Array, weights: Array) -> Array:
         circular, periods = self._circular(points.dtype)

@@ -4,6 +4,7 @@ import typer
 
 from filtrax.cli.data.disc import disc
 from filtrax.cli.data.kitti import kitti
+from filtrax.cli.data.pushing import pushing
 from filtrax.cli.data.streets import streets
 
 __all__ = ["app"]
@@ -18,4 +19,5 @@ def data() -> None:
 
 app.command()(disc)
 app.command()(kitti)
+app.command()(pushing)
 app.command()(streets)

@@ -10,7 +10,7 @@ import jax.random as jr
 from jaxtyping import Array, Float
 
 from filtrax.arrays import Key
-from filtrax.networks import Perceptron, convolve
+from filtrax.networks import ChannelNorm, Perceptron, convolve
 
 FEATURES = 128
 """The size of the encoding of an image."""
@@ -19,25 +19,6 @@ CHANNELS = 16
 KERNELS = (7, 5, 5, 5)
 STRIDES = ((1, 1), (1, 2), (1, 2), (2, 2))
 """Of the paper's convolutions, along the rows and along the columns."""
-
-EPSILON = 1e-3
-"""What the layer norm adds to variances, as in the reference code."""
-
-
-class ChannelNorm(eqx.Module):
-    """Layer norm over the channels of each pixel, with a gain and an offset for each channel."""
-
-    gain: Float[Array, " channels"]
-    offset: Float[Array, " channels"]
-
-    def __init__(self, channels: int):
-        self.gain, self.offset = jnp.ones(channels), jnp.zeros(channels)
-
-    def __call__(self, image: Float[Array, "h w channels"]) -> Float[Array, "h w channels"]:
-        centred = image - image.mean(-1, keepdims=True)
-        variance = (centred**2).mean(-1, keepdims=True)
-        normal = centred * jax.lax.rsqrt(variance + EPSILON)
-        return normal * self.gain[None, None, :] + self.offset[None, None, :]
 
 
 class MotionNetwork(eqx.Module):
