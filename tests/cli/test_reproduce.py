@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from filtrax.cli import app
-from filtrax.reproduction.running import GroupRun
+from filtrax.reproduction.running import GroupRun, train_here
 from filtrax.reproduction.tables import read_table, table_names
 from reproduction.fake_records import fake_record
 
@@ -108,10 +108,11 @@ def test_sizes_reach_the_experiments(trained, tmp_path):
 
 
 def test_all_are_all_tables(monkeypatch):
-    calls = []
+    calls, executors = [], []
 
-    def reproduce(tables, results, plan, watch):
+    def reproduce(tables, results, plan, watch, executor):
         calls.append(([table.name for table in tables], plan.most_data_sets))
+        executors.append((executor, plan.together))
         return True
 
     monkeypatch.setattr("filtrax.reproduction.running.reproduce", reproduce)
@@ -120,6 +121,16 @@ def test_all_are_all_tables(monkeypatch):
     options = ("--scale", "smoke", "--data-sets", "2")
     assert call("disc_sensor", "disc_loss", "disc_sensor", *options).exit_code == 0
     assert calls[1] == (["disc_sensor", "disc_loss"], 2)
+    assert executors == [(train_here, None)] * 2
+    cluster = ("--executor", "ray", "--address", "auto", "--gpus", "0.5")
+    assert call("disc_sensor", *cluster).exit_code == 0
+    executor, together = executors[2]
+    assert (executor.address, executor.gpus, together) == ("auto", 0.5, True)
+    for lonely in (("--address", "auto"), ("--gpus", "1")):
+        done = call("disc_sensor", *lonely)
+        assert "--address and --gpus belong to --executor ray." in done.output
+        assert done.exit_code == 2
+    assert len(executors) == 3
 
 
 def test_a_table_of_ones_own_by_its_path(trained, tmp_path):

@@ -46,8 +46,8 @@ def calls(monkeypatch, tmp_path):
     """Everything that is slow is replaced; each call is written down."""
     calls = []
 
-    def train(experiment, folder, watch, *, resume):
-        watch.message("it trains")
+    def train(experiment, folder, watch, *, resume, devices):
+        watch.message(f"it trains on {devices}")
         calls.append(("train", experiment, folder, resume))
         return RESULT
 
@@ -109,7 +109,7 @@ def test_train_without_a_file_trains_the_default(calls):
     assert "Run folder: runs/disc\n" in done.stdout
     assert "6.500 ± 0.500" in done.stdout
     assert "8.500 ± 0.250" in done.stdout
-    assert "it trains" in done.stderr
+    assert "it trains on one" in done.stderr
 
 
 def test_train_takes_a_file_overrides_and_a_folder(calls, tmp_path):

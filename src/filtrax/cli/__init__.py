@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from filtrax.cli import data, demo, evaluate, report, reproduce, train
+from filtrax.cli import bench, data, demo, evaluate, report, reproduce, train
 from filtrax.cli.errors import Program
 
 __all__ = ["app", "main"]
@@ -26,6 +26,7 @@ app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("report")(report.report)
 app.command("reproduce")(reproduce.reproduce)
+app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
 
 

@@ -1,7 +1,7 @@
 """`filtrax reproduce`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from filtrax.reproduction.groups import Group
     from filtrax.reproduction.plan import Plan
     from filtrax.reproduction.records import Results
+    from filtrax.reproduction.running import Executor
     from filtrax.reproduction.tables import Table
 
 
@@ -85,6 +86,20 @@ def reproduce(
             show_default=False,
         ),
     ] = None,
+    executor: Annotated[
+        Literal["local", "ray"],
+        typer.Option(help="Train in this process, or on the machines of a Ray cluster."),
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a Ray cluster that there is; `auto` finds the one of this machine.",
+            show_default="a new one on this machine",
+        ),
+    ] = None,
+    gpus: Annotated[
+        float, typer.Option(help="GPUs of a worker of the Ray cluster; 0.5 shares one.", min=0)
+    ] = 0.0,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder of the records.", metavar="DIR", show_default="results/SCALE"),
@@ -127,9 +142,11 @@ def reproduce(
         seconds=None if minutes is None else 60 * minutes,
         most_data_sets=data_sets,
         settings=tuple(settings or ()),
+        together=True if gpus > 0 else None,  # by the workers' devices, not by this machine's
     )
+    trainer = _executor(executor, address, gpus)
     try:
-        _run(tables, results, plan)
+        _run(tables, results, plan, trainer)
     finally:  # after Ctrl-C, too
         if pack is not None:
             _pack(tables, results, pack)
@@ -156,7 +173,19 @@ def _tables(names: list[str]) -> "list[Table]":
     return [read_table(name) for name in dict.fromkeys(every)]
 
 
-def _run(tables: "list[Table]", results: "Results", plan: "Plan") -> None:
+def _executor(name: str, address: str | None, gpus: float) -> "Executor":
+    from filtrax.experiments.config import ConfigurationError
+    from filtrax.reproduction.executors import RayExecutor
+    from filtrax.reproduction.running import train_here
+
+    if name == "ray":
+        return RayExecutor(address, gpus=gpus)
+    if address is not None or gpus > 0:
+        raise ConfigurationError("--address and --gpus belong to --executor ray.")
+    return train_here
+
+
+def _run(tables: "list[Table]", results: "Results", plan: "Plan", executor: "Executor") -> None:
     from rich.console import Console
 
     from filtrax.reproduction.display.terminal import print_table
@@ -165,7 +194,7 @@ def _run(tables: "list[Table]", results: "Results", plan: "Plan") -> None:
 
     advice = "Everything up to the last checkpoint is kept: the same command goes on."
     with interruptible(advice), watch() as progress:
-        finished = reproduce(tables, results, plan, _CellWatch(progress))
+        finished = reproduce(tables, results, plan, _CellWatch(progress), executor)
     console = Console()
     for table in tables:
         print_table(table, read_records(results.path, table), console)

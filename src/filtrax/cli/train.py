@@ -2,7 +2,7 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -40,6 +40,10 @@ def train(
         Path | None,
         typer.Option(help="Go on with an interrupted run.", metavar="RUN", show_default=False),
     ] = None,
+    devices: Annotated[
+        Literal["one", "all"],
+        typer.Option(help="Train on one device, or on all that are visible at once."),
+    ] = "one",
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print all settings as TOML and end.")
     ] = False,
@@ -67,7 +71,9 @@ def train(
     with interruptible(advice), watch() as progress:
         if not EventLog.available():
             progress.message("No TensorBoard events: `pip install tensorboardX` adds them.")
-        result = run.train(experiment, folder, progress, resume=resume is not None)
+        result = run.train(
+            experiment, folder, progress, resume=resume is not None, devices=devices
+        )
     print_metrics(result)
     typer.echo(f"Run folder: {folder}")
 

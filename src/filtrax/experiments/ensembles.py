@@ -13,6 +13,7 @@ from filtrax.experiments.events import EventLog
 from filtrax.experiments.records import RunFolder
 from filtrax.experiments.settings import Experiment
 from filtrax.training.checkpoints import load_parts, save_parts
+from filtrax.training.devices import Devices
 from filtrax.training.ensembles import EpochRecord, Training
 from filtrax.training.parts import trainable, transfer
 from filtrax.training.selection import Ensemble
@@ -87,7 +88,7 @@ class EnsembleTraining:
     """Experiments that agree in their `program`, and the folder that their training is kept in.
 
     Experiments with the same task share their data; there must be equally many of each task, one
-    task after the other.
+    task after the other. They train on several devices at once if `devices` says so.
     """
 
     def __init__(
@@ -96,9 +97,11 @@ class EnsembleTraining:
         folder: RunFolder,
         watch: Watch,
         policy: Policy = EVERY_EPOCH,
+        devices: Devices = "one",
     ):
         self.experiments = list(experiments)
         self.folder, self.watch, self.policy = folder, watch, policy
+        self.devices: Devices = devices
         self.members = [
             Member(i, seed, rate)
             for i, experiment in enumerate(self.experiments)
@@ -137,7 +140,9 @@ class EnsembleTraining:
         with EventLog(self.folder.events) as events:
             for index in range(first, len(self.settings)):
                 stage = build_stages(self.experiments, index)
-                training = Training(stage, *state, data, validation, perturbations, seeds)
+                training = Training(
+                    stage, *state, data, validation, perturbations, seeds, devices=self.devices
+                )
                 ensemble = None
                 if checkpoint is not None:
                     path = self.folder.checkpoint(checkpoint)

@@ -18,17 +18,24 @@ from filtrax.experiments.records import RunFolder
 from filtrax.experiments.settings import Experiment
 from filtrax.tasks.kitti import KittiTask, Part
 from filtrax.training.checkpoints import load, save
+from filtrax.training.devices import Devices
 
 
 def train(
-    experiment: Experiment, folder: Path, watch: Watch | None = None, *, resume: bool = False
+    experiment: Experiment,
+    folder: Path,
+    watch: Watch | None = None,
+    *,
+    resume: bool = False,
+    devices: Devices = "one",
 ) -> dict[str, Any]:
     """Trains all stages of an experiment, tests what comes out, and records both.
 
     Every epoch ends with a checkpoint. With `resume` the run in the folder goes on from its
     newest readable one, and ends with the same result as if it had not been interrupted.
+    `devices` are those that it trains on at once: "one", "all" or a list.
     """
-    return Run(experiment, RunFolder(Path(folder)), watch or Silent()).train(resume)
+    return Run(experiment, RunFolder(Path(folder)), watch or Silent(), devices).train(resume)
 
 
 def evaluate(folder: Path, split: str = "test") -> dict[str, Any]:
@@ -81,9 +88,11 @@ def open_run(folder: Path) -> "Run":
 class Run:
     """An experiment and the folder that it is recorded in."""
 
-    def __init__(self, experiment: Experiment, folder: RunFolder, watch: Watch):
+    def __init__(
+        self, experiment: Experiment, folder: RunFolder, watch: Watch, devices: Devices = "one"
+    ):
         self.experiment, self.folder, self.watch = experiment, folder, watch
-        self.training = EnsembleTraining([experiment], folder, watch)
+        self.training = EnsembleTraining([experiment], folder, watch, devices=devices)
 
     def train(self, resume: bool) -> dict[str, Any]:
         """Trains from the start or from the newest checkpoint, then tests."""

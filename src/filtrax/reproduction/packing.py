@@ -7,24 +7,30 @@ import tarfile
 import zlib
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from filtrax.experiments.records import RecordError, RunFolder, writing
 from filtrax.files import write_whole
+from filtrax.reproduction.groups import Group
 from filtrax.reproduction.records import Results
+
+BinaryFile = Any
+"""A file of bytes, on a disk or in memory."""
 
 
 def pack(results: Results, tables: Iterable[str], file: Path) -> None:
     """Writes records, models and unfinished states of tables into one compressed file."""
-    paths = [path for name in tables for path in _packed(results.path / name)]
-
-    def write(target) -> None:
-        with tarfile.open(fileobj=target, mode="w:gz") as archive:
-            for path in paths:
-                archive.add(path, str(path.relative_to(results.path)))
-
+    paths = [path for name in tables for path in _files(results.path / name)]
     with writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, write)
+        write_whole(file, lambda target: pack_files(target, results, paths))
+
+
+def pack_files(target: BinaryFile, results: Results, paths: Iterable[Path]) -> None:
+    """Writes some files of a folder of results into one compressed file."""
+    with tarfile.open(fileobj=target, mode="w:gz") as archive:
+        for path in paths:
+            archive.add(path, str(path.relative_to(results.path)))
 
 
 def unpack(file: Path, results: Results) -> None:
@@ -33,9 +39,15 @@ def unpack(file: Path, results: Results) -> None:
     Records that are there already stay as they are; of an unfinished training that both have,
     the one that is further is kept.
     """
+    with file.open("rb") as source:
+        unpack_files(source, results, str(file))
+
+
+def unpack_files(packed: BinaryFile, results: Results, name: str) -> None:
+    """As `unpack`, from a file that is open; `name` is what an error calls it."""
     try:
-        _read_through(file)
-        with tarfile.open(file) as archive:
+        _read_through(packed)
+        with tarfile.open(fileobj=packed) as archive:
             for member in _new(archive.getmembers(), results):
                 tarfile.data_filter(member, str(results.path))  # refuses paths that lead elsewhere
                 source = archive.extractfile(member)
@@ -47,24 +59,38 @@ def unpack(file: Path, results: Results) -> None:
     except (tarfile.TarError, zlib.error, EOFError, gzip.BadGzipFile) as error:
         reason = str(error).rstrip(".")
         raise RecordError(
-            f"{file} must be a file that --pack has written, but it could not be read: {reason}."
+            f"{name} must be a file that --pack has written, but it could not be read: {reason}."
         ) from error
 
 
-def _packed(table: Path) -> list[Path]:
-    """The files of a table; of several checkpoints of a training only the newest."""
+def packed_of(group: Group, results: Results) -> list[Path]:
+    """The files of a group: its state, its records and models, and the models it starts from."""
+    cells = group.cells
+    starts = {cell.start[:2] for cell in cells if cell.start is not None}
+    kept = starts | {(group.table, cell.name) for cell in cells}
+    folders = [results.unfinished(group.table, group.name).path]
+    folders += [results.model(*names).path for names in sorted(kept)]
+    records = [path for path in map(results.record, cells) if path.is_file()]
+    return records + [path for folder in folders for path in _files(folder)]
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files of a folder; of several checkpoints of a training only the newest."""
     old = {
-        path for run in table.glob("unfinished/*") for _, path in RunFolder(run).checkpoints()[1:]
+        path
+        for checkpoints in folder.rglob("checkpoints")
+        for _, path in RunFolder(checkpoints.parent).checkpoints()[1:]
     }
-    files = [path for path in sorted(table.rglob("*")) if path.is_file() and path not in old]
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path not in old]
     return [path for path in files if path.suffix != ".lock" and not path.name.startswith(".")]
 
 
-def _read_through(file: Path) -> None:
+def _read_through(packed: BinaryFile) -> None:
     """Raises if the file is damaged anywhere: half of what it holds must not be taken over."""
-    with gzip.open(file) as content:
+    with gzip.open(packed) as content:
         while content.read(1 << 20):
             pass
+    packed.seek(0)
 
 
 def _new(members: list[tarfile.TarInfo], results: Results) -> list[tarfile.TarInfo]:

@@ -7,7 +7,7 @@ import itertools
 import shutil
 import statistics
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -52,18 +52,84 @@ class SilentCells(Silent):
 SILENT = SilentCells()
 
 
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """What is to be trained, and how far it is.
+
+    Attributes:
+        groups: All groups that were not done at the beginning.
+        cells: All wanted cells, those with a record included.
+        shared: Cells, each with one of another table that has the same settings.
+        tables: By name.
+        results: Where records are.
+        scale: At which cells are trained.
+        watch: What is told of it.
+        end: When time is over, on the clock `time.monotonic`; None is never.
+    """
+
+    groups: Sequence[Group]
+    cells: Sequence[Cell]
+    shared: Sequence[tuple[Cell, Cell]]
+    tables: Mapping[str, Table]
+    results: Results
+    scale: str
+    watch: GroupWatch
+    end: float | None
+
+    def stop(self) -> bool:
+        """Whether time is over."""
+        return self.end is not None and time.monotonic() >= self.end
+
+    def seconds_left(self) -> float | None:
+        """Until time is over; None is for ever."""
+        return None if self.end is None else max(self.end - time.monotonic(), 0.0)
+
+    def left(self) -> list[Group]:
+        """The groups with a cell that is not done; what other tables have is taken over first."""
+        take_over(self.shared, self.results)
+        return _left(self.groups, self.results)
+
+    def ready(self) -> list[Group]:
+        """Those that are left and whose cells start from nothing, or from what is there."""
+        ready = lambda group: all(_has_source(cell, self.results) for cell in group.cells)  # noqa: E731
+        return [group for group in self.left() if ready(group)]
+
+    def begin(self, group: Group) -> None:
+        """Says that a group is trained now."""
+        done = sum(self.results.record(cell).is_file() for cell in self.cells)
+        self.watch.group(group, done, len(self.cells))
+
+    def end_of(self, group: Group) -> None:
+        """Removes the state of a group, if all of it is done."""
+        _remove_leftovers([group], self.results)
+
+
+Executor = Callable[[Schedule], None]
+"""Trains what a schedule has, as far as time allows."""
+
+LEFT_TO_OTHERS = "Other processes train what is left, or what it starts from."
+
+
+def train_here(schedule: Schedule) -> None:
+    """Trains one group after the other in this process."""
+    while not schedule.stop() and schedule.left():
+        if not _any_step(schedule):
+            schedule.watch.message(LEFT_TO_OTHERS)
+            return
+
+
 def reproduce(
-    tables: Iterable[Table], results: Results, plan: Plan, watch: GroupWatch = SILENT
+    tables: Iterable[Table],
+    results: Results,
+    plan: Plan,
+    watch: GroupWatch = SILENT,
+    executor: Executor = train_here,
 ) -> bool:
     """Trains all wanted cells that have no record yet; says whether none is left.
 
     Several processes may work on the same folder: what one of them trains, the others leave out.
     """
     end = None if plan.seconds is None else time.monotonic() + plan.seconds
-    policy = Policy(
-        stop=lambda: end is not None and time.monotonic() >= end,
-        seconds_between_checkpoints=SECONDS_BETWEEN_CHECKPOINTS,
-    )
     known = {table.name: table for table in tables}
     plan.check(known.values())
     cells = [cell for table in known.values() for cell in plan.cells(table)]
@@ -76,14 +142,7 @@ def reproduce(
     _remove_leftovers(groups, results)
     groups = _without_done(groups, results, plan)
     shared = shared_cells(cells, known, plan)
-    while not policy.stop():
-        take_over(shared, results)
-        left = _left(groups, results)
-        if not left:
-            return True
-        if not _any_step(left, known, cells, results, plan, policy, watch):
-            watch.message("Other processes train what is left, or what it starts from.")
-            break
+    executor(Schedule(groups, cells, shared, known, results, plan.scale, watch, end))
     return not _left(groups, results)
 
 
@@ -182,25 +241,16 @@ def _lacks_model(cell: Cell, results: Results) -> bool:
     return not there and "refused" not in (results.read(cell) or {})
 
 
-def _any_step(
-    groups: Sequence[Group],
-    tables: Mapping[str, Table],
-    cells: Sequence[Cell],
-    results: Results,
-    plan: Plan,
-    policy: Policy,
-    watch: GroupWatch,
-) -> bool:
+def _any_step(schedule: Schedule) -> bool:
     """Trains the first group that can be trained now; False if there is none."""
-    for candidate in groups:
-        if not all(_has_source(cell, results) for cell in candidate.cells):
-            continue
+    results = schedule.results
+    policy = Policy(schedule.stop, SECONDS_BETWEEN_CHECKPOINTS)
+    for candidate in schedule.ready():
         with results.claimed(candidate.table, candidate.name) as mine:
-            if mine and candidate in _left(groups, results):
-                done = sum(results.record(cell).is_file() for cell in cells)
-                watch.group(candidate, done, len(cells))
-                table = tables[candidate.table]
-                run = GroupRun(candidate, table, results, plan.scale, watch, policy)
+            if mine and candidate in schedule.left():
+                schedule.begin(candidate)
+                table = schedule.tables[candidate.table]
+                run = GroupRun(candidate, table, results, schedule.scale, schedule.watch, policy)
                 with contextlib.suppress(Stopped):
                     run.train()
                 return True

@@ -8,7 +8,7 @@ be spread over several data sets of the same shape.
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -28,6 +28,7 @@ from filtrax.training.data_sets import (
     members_of_set,
     on_each,
 )
+from filtrax.training.devices import Devices, place
 from filtrax.training.evaluation import (
     encode,
     evaluate,
@@ -76,6 +77,9 @@ class Training:
 
     `data` and `validation` may be lists of data sets of the same shapes. The first members then
     train on the first one, the next ones on the second, and so on, equally many on each.
+
+    `devices` are those to train on at once: "one", "all" or a list. The numbers are the same but
+    for the order of sums (`filtrax.training.devices`).
     """
 
     def __init__(
@@ -87,6 +91,8 @@ class Training:
         validation: Trajectory | Sequence[Trajectory],
         perturbations: Any,
         seeds: Sequence[int],
+        *,
+        devices: Devices = "one",
     ):
         data_sets, self.validation = as_data_sets(data, model), as_data_sets(validation, model)
         check_data_sets(data_sets, self.validation, len(seeds))
@@ -94,21 +100,26 @@ class Training:
         warn_of_hidden_parameters(filt, model)
         model = eqx.nn.inference_mode(model, value=False)
         trained = trainable(filt, model, stage.train)
-        self.stage = _strong(stage.for_members(len(seeds)))
-        self.data = jax.tree.map(lambda *leaves: jnp.stack(leaves), *data_sets)
-        self.perturbations = jnp.asarray(perturbations)
-        self.keys = jax.vmap(jr.key)(jnp.asarray(seeds))
+        self.placement = place(devices, len(seeds), stage.batch_size)
+        self.stage = self.placement.members(_strong(stage.for_members(len(seeds))))
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *data_sets)
+        self.data, self.validation = self.placement.everywhere((stacked, self.validation))
+        self.perturbations = self.placement.everywhere(jnp.asarray(perturbations))
+        self.keys = self.placement.members(jax.vmap(jr.key)(jnp.asarray(seeds)))
         self.readings = self.validation_readings = self.encoder = None
         # What is augmented must be encoded anew each time.
         frozen = stage.augment is None and has_frozen_encoder(model, data_sets[0], trained[1])
         if frozen and self.validation[0].observed is None:
             assert isinstance(model.sensor, NetworkSensor)
-            self.readings = self._on_sets(encode, data_sets, model, self.keys)
-            self.validation_readings = self._on_sets(encode, self.validation, model, self.keys)
+            self.readings, self.validation_readings = (
+                self.placement.members(self._on_sets(encode, sets, model, self.keys))
+                for sets in (self.placement.everywhere(data_sets), self.validation)
+            )
             self.encoder = model.sensor.encoder
             model = with_encoder(model, GivenFeatures())
             trained = trainable(filt, model, stage.train)
-        self.parameters, self.rest = eqx.partition(_strong((filt, model)), trained)
+        state = self.placement.members(_strong((filt, model)))
+        self.parameters, self.rest = eqx.partition(state, trained)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -155,22 +166,12 @@ class Training:
 
         `on_step` is told the number of steps done whenever some are.
         """
+        ensemble = self._placed(ensemble)
         learner, finite = ensemble.learner, jnp.ones(ensemble.rate.shape, bool)
         outcomes = []
         for first in range(0, self.steps_per_epoch, self.steps_per_call):
-            learner, finite, outcome = _train(
-                self.stage.without_epochs(),
-                self.rest,
-                self.data,
-                self.readings,
-                learner,
-                finite,
-                (ensemble.rate, ensemble.rollbacks, ensemble.epoch),
-                jnp.asarray(first),
-                self.steps_per_call,
-                jnp.asarray(self.stage.num_epochs),
-                self.keys,
-            )
+            arguments = self._arguments(ensemble, learner, finite, first)
+            learner, finite, outcome = _train(*arguments)
             outcomes.append(outcome)
             if on_step is not None:
                 jax.block_until_ready(outcome)
@@ -180,13 +181,45 @@ class Training:
         ensemble = select(ensemble, learner, finite, validation["loss"])
         return ensemble, self._record(ensemble, loss, norm, validation)
 
+    def lower(self) -> Any:
+        """The program of a call, to be compiled: it tells what it costs and what it holds."""
+        ensemble = self._placed(self.template())
+        finite = jnp.ones(ensemble.rate.shape, bool)
+        arguments = self._arguments(ensemble, ensemble.learner, finite, 0)
+        return cast(Any, _train).lower(*arguments).lowered
+
+    def _arguments(self, ensemble: Ensemble, learner: Learner, finite: Array, first: int) -> tuple:
+        """Of the steps from the one numbered `first` on."""
+        return (
+            self.stage.without_epochs(),
+            self.rest,
+            self.data,
+            self.readings,
+            learner,
+            finite,
+            (ensemble.rate, ensemble.rollbacks, ensemble.epoch),
+            jnp.asarray(first),
+            self.steps_per_call,
+            jnp.asarray(self.stage.num_epochs),
+            self.keys,
+            self.placement,
+        )
+
+    def _placed(self, ensemble: Ensemble) -> Ensemble:
+        """The ensemble on its devices, wherever it comes from."""
+        place = lambda leaf: (  # noqa: E731
+            self.placement.members(leaf) if leaf.ndim else self.placement.everywhere(leaf)
+        )
+        return jax.tree.map(place, ensemble)
+
     def finished(self, ensemble: Ensemble) -> bool:
         """Whether all epochs are done."""
         return int(ensemble.epoch) >= self.stage.num_epochs
 
     def best(self, ensemble: Ensemble) -> tuple[Any, Any]:
         """The filters and models at their lowest validation loss."""
-        filt, model = eqx.combine(ensemble.best.parameters, self.rest)
+        state = eqx.combine(ensemble.best.parameters, self.rest)
+        filt, model = self.placement.gathered(state)
         if self.encoder is not None:
             model = with_encoder(model, self.encoder)
         return filt, eqx.nn.inference_mode(model)
@@ -195,7 +228,16 @@ class Training:
         filt, model = eqx.combine(learner.parameters, self.rest)
 
         def score(model, data, score, filt, keys, readings):
-            return evaluate(score, filt, model, data, self.perturbations, keys, readings=readings)
+            return evaluate(
+                score,
+                filt,
+                model,
+                data,
+                self.perturbations,
+                keys,
+                readings=readings,
+                placement=self.placement,
+            )
 
         rest = (self.stage.score, filt, self.keys, self.validation_readings)
         scores = self._on_sets(score, self.validation, model, *rest)
@@ -238,7 +280,9 @@ def _strong(tree: Any) -> Any:
 
 
 @eqx.filter_jit
-def _train(stage, rest, data, readings, learner, finite, state, first, count, num_epochs, keys):
+def _train(
+    stage, rest, data, readings, learner, finite, state, first, count, num_epochs, keys, placement
+):
     """Some steps of an epoch, from the one numbered `first` on."""
     rates, rollbacks, epoch = state
     num_sets, total, num_steps = jax.tree.leaves(data.readings)[0].shape[:3]
@@ -256,7 +300,7 @@ def _train(stage, rest, data, readings, learner, finite, state, first, count, nu
 
         def member(data, stage, rest, learner, readings, rate, rollbacks, finite, key):
             key = jr.fold_in(jr.fold_in(key, rollbacks), number)
-            batch = _cut(data, readings, chosen, stage, key=cut_key)
+            batch = placement.batch(_cut(data, readings, chosen, stage, key=cut_key))
             perturbation = _Perturbation(stage.perturbed)
             recipe = Recipe(stage.objective, stage.optimizer, perturbation, stage.clip_norm)
             rate = -rate * stage.rate(number, progress)  # down the gradient
@@ -273,7 +317,7 @@ def _train(stage, rest, data, readings, learner, finite, state, first, count, nu
         outcomes = jax.tree.map(lambda leaf: leaf[None], outcomes)
     else:
         carry, outcomes = jax.lax.scan(step, carry, first + jnp.arange(count))
-    return *carry, outcomes
+    return *placement.results(carry), outcomes
 
 
 class _Perturbation(eqx.Module):

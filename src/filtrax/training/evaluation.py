@@ -20,6 +20,7 @@ from filtrax.linalg import precise
 from filtrax.losses import Loss
 from filtrax.model import StateSpaceModel
 from filtrax.sensors import GivenFeatures, NetworkSensor
+from filtrax.training.devices import ONE, Placement
 from filtrax.training.objectives import Objective, average, mean_loss
 from filtrax.trajectory import Trajectory
 
@@ -80,12 +81,14 @@ def evaluate(
     keys: Keys,
     *,
     readings: PyTree = None,
+    placement: Placement = ONE,
 ) -> PyTree:
     """The score of every member on every trajectory from every perturbed initial state.
 
     The sensor runs once for all perturbations, and readings are made once for all members.
     Arrays of the score, if it has any, have a leading axis of members, too.
-    `readings` replace those of the data, with a leading axis of members.
+    `readings` replace those of the data, with a leading axis of members. `placement` deals the
+    sequences out to several devices.
 
     **Returns:** what the score returns, with leading axes (members, perturbations, trajectories).
     """
@@ -95,7 +98,8 @@ def evaluate(
     perturbations = jnp.asarray(perturbations)
     numbers = jnp.arange(data.initial.shape[0])
     inputs = (numbers, data, readings)
-    scores = in_chunks(_evaluate, inputs, score, filt, model, perturbations, keys)
+    function = lambda chunk, *rest: _evaluate(placement.sequences(chunk), *rest)  # noqa: E731
+    scores = in_chunks(function, inputs, score, filt, model, perturbations, keys)
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 2), scores)
 
 

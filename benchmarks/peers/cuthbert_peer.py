@@ -1,0 +1,44 @@
+"""cuthbert: the extended Kalman filter in square-root form, in JAX."""
+
+# The library is there only where it is compared with.
+# pyright: reportMissingImports=false
+
+import jax
+import jax.numpy as jnp
+from cuthbert import filter as run_filter
+from cuthbert.gaussian import moments
+
+from filtrax.bench.calls import Call, value_and_gradient
+from filtrax.bench.problems import SWING, Problem, arguments_of
+
+NAME = "cuthbert"
+
+
+def make_call(name: str, problem: Problem) -> Call | None:
+    """Value and gradient of a batch; None for filters that it does not have."""
+    return value_and_gradient(_loss, *arguments_of(problem)) if name == "ekf" else None
+
+
+def _loss(parameters, readings, keys):
+    del keys
+    size, dtype = parameters["dynamics"].shape[0], readings.dtype
+    factors = [jnp.diag(parameters[name]) for name in ("process_std", "observation_std")]
+
+    def move(state):
+        return parameters["dynamics"] @ (state + SWING * jnp.sin(state)), factors[0]
+
+    def observe(state):
+        return parameters["matrix"] @ (state + SWING * jnp.sin(state)), factors[1]
+
+    filt = moments.build_filter(
+        m0=jnp.zeros(size, dtype),
+        chol_P0=jnp.eye(size, dtype=dtype),
+        get_dynamics_params=lambda belief, reading: (move, belief.mean),
+        get_observation_params=lambda belief, reading: (observe, belief.mean, reading),
+    )
+
+    def one(readings):
+        found = run_filter(filt, readings, filt.init_prepare())
+        return -found.log_normalizing_constant[-1] / readings.shape[0]
+
+    return jax.vmap(one)(readings).mean()

@@ -1,0 +1,69 @@
+"""dynamax: extended and unscented Kalman filters in JAX."""
+
+# The library is there only where it is compared with.
+# pyright: reportMissingImports=false
+
+import jax
+import jax.numpy as jnp
+from dynamax.nonlinear_gaussian_ssm import (
+    ParamsNLGSSM,
+    UKFHyperParams,
+    extended_kalman_filter,
+    unscented_kalman_filter,
+)
+
+from filtrax.bench.calls import Call, value_and_gradient
+from filtrax.bench.problems import SWING, Problem, arguments_of
+
+NAME = "dynamax"
+SCALING = UKFHyperParams(alpha=1.0, beta=0.0, kappa=0.5)  # our defaults
+PARTS = []  # the least that it can be asked for: the log likelihood comes with anything
+
+
+def make_call(name: str, problem: Problem) -> Call | None:
+    """Value and gradient of a batch; None for filters that it does not have."""
+    if name not in ("ekf", "ukf"):
+        return None
+    return value_and_gradient(_loss_of(name), *arguments_of(problem))
+
+
+def _loss_of(name):
+    def loss(parameters, readings, keys):
+        del keys
+        dynamics, matrix = parameters["dynamics"], parameters["matrix"]
+        size, dtype = dynamics.shape[0], readings.dtype
+        bend = lambda x: x + SWING * jnp.sin(x)  # noqa: E731
+        noise = jnp.diag(parameters["process_std"] ** 2)
+        # Its first belief is the one before the first observation, and after the first move.
+        mean, covariance = _moved(name, lambda x: dynamics @ bend(x), noise, size, dtype)
+        model = ParamsNLGSSM(
+            initial_mean=mean,
+            initial_covariance=covariance,
+            dynamics_function=lambda x: dynamics @ bend(x),
+            dynamics_covariance=noise,
+            emission_function=lambda x: matrix @ bend(x),
+            emission_covariance=jnp.diag(parameters["observation_std"] ** 2),
+        )
+
+        def one(readings):
+            if name == "ekf":
+                found = extended_kalman_filter(model, readings, output_fields=PARTS)
+            else:
+                found = unscented_kalman_filter(model, readings, SCALING, output_fields=PARTS)
+            return -found.marginal_loglik / readings.shape[0]
+
+        return jax.vmap(one)(readings).mean()
+
+    return loss
+
+
+def _moved(name, process, noise, size, dtype):
+    """The standard normal distribution after the first move."""
+    if name == "ekf":
+        jacobian = jax.jacfwd(process)(jnp.zeros(size, dtype))
+        return process(jnp.zeros(size, dtype)), jacobian @ jacobian.T + noise
+    spread = jnp.asarray(size + SCALING.kappa, dtype)
+    points = jnp.sqrt(spread) * jnp.concatenate([jnp.eye(size, dtype=dtype)] * 2)
+    points = points * jnp.repeat(jnp.asarray([1.0, -1.0], dtype), size)[:, None]
+    images = jax.vmap(process)(points)  # that of zero is zero: the process is odd
+    return jnp.zeros(size, dtype), images.T @ images / (2 * spread) + noise

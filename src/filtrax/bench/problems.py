@@ -1,0 +1,183 @@
+"""The problem that every library is timed on, and how ours solves it.
+
+A nonlinear model of any size whose four arrays are trained:
+
+    x' = A (x + s sin x) + q ε,   z = C (x + s sin x) + r η,   s = 0.1
+
+Its loss is the mean over a batch of -ln p(z_1, ..., z_T) / T, which every library knows. Functions
+are a few operations, so that what is timed is the filter.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float
+
+from filtrax import linalg
+from filtrax.arrays import Control, Observation, State
+from filtrax.checks import check_known
+from filtrax.filters import (
+    AbstractFilter,
+    ExtendedKalmanFilter,
+    MonteCarloUnscentedKalmanFilter,
+    ParticleFilter,
+    UnscentedKalmanFilter,
+    filter_trajectory,
+)
+from filtrax.model import StateSpaceModel
+from filtrax.noise import DiagonalNoise, Unit
+from filtrax.sensors import DirectSensor
+from filtrax.spaces import Space
+from filtrax.trajectory import Trajectory
+
+SWING = 0.1
+"""s: how far the model is from a linear one."""
+
+FILTERS = ("ekf", "ukf", "mcukf", "pf")
+DRAWN_FILTERS = ("mcukf", "pf")
+"""Filters that draw random numbers, so that no two programs give the same value."""
+
+SEED = 0
+
+Parameters = dict[str, Any]
+"""`dynamics` A, `matrix` C, `process_std` q and `observation_std` r."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """How large a problem is; `particles` counts samples of filters that draw some."""
+
+    state: int = 4
+    observation: int = 2
+    batch: int = 32
+    steps: int = 50
+    particles: int = 100
+
+    def name(self, drawn: bool) -> str:
+        """A name for files and patterns: x4_z2_b32_t50, and _n100 where samples are drawn."""
+        sizes = f"x{self.state}_z{self.observation}_b{self.batch}_t{self.steps}"
+        return f"{sizes}_n{self.particles}" if drawn else sizes
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """Parameters and readings as NumPy arrays, so that every library can take them."""
+
+    sizes: Sizes
+    parameters: Parameters
+    readings: np.ndarray
+
+    @property
+    def dtype(self) -> Any:
+        """Of all arrays."""
+        return self.readings.dtype
+
+
+def make_problem(sizes: Sizes, dtype: Any = np.float32) -> Problem:
+    """A random stable model, and readings that were drawn from it."""
+    draw = np.random.default_rng(SEED)
+    dynamics = draw.normal(size=(sizes.state, sizes.state))
+    dynamics *= 0.85 / np.linalg.norm(dynamics, 2)
+    matrix = draw.normal(size=(sizes.observation, sizes.state)) / np.sqrt(sizes.state)
+    process_std = draw.uniform(0.5, 1.0, sizes.state)
+    observation_std = draw.uniform(0.5, 1.0, sizes.observation)
+    states = draw.normal(size=(sizes.batch, sizes.state))
+    readings = np.empty((sizes.batch, sizes.steps, sizes.observation))
+    for t in range(sizes.steps):
+        moved = (states + SWING * np.sin(states)) @ dynamics.T
+        states = moved + process_std * draw.normal(size=states.shape)
+        seen = (states + SWING * np.sin(states)) @ matrix.T
+        readings[:, t] = seen + observation_std * draw.normal(size=seen.shape)
+    parameters = {
+        "dynamics": dynamics,
+        "matrix": matrix,
+        "process_std": process_std,
+        "observation_std": observation_std,
+    }
+    typed = {name: value.astype(dtype) for name, value in parameters.items()}
+    return Problem(sizes, typed, readings.astype(dtype))
+
+
+def make_filter(name: str, sizes: Sizes) -> AbstractFilter:
+    """The filter of a name with its default settings."""
+    check_known("A filter must be one of ours", {name} - {*FILTERS}, FILTERS)
+    if name == "mcukf":
+        return MonteCarloUnscentedKalmanFilter(num_samples=sizes.particles)
+    if name == "pf":
+        return ParticleFilter(num_particles=sizes.particles)
+    return {"ekf": ExtendedKalmanFilter, "ukf": UnscentedKalmanFilter}[name]()
+
+
+class Bent(eqx.Module):
+    """M (x + s sin x): the process, and what is observed."""
+
+    matrix: Float[Array, "y x"]
+
+    def __call__(self, state: State, control: Control = None) -> Observation:
+        """The image of a state."""
+        del control
+        return self.matrix @ (state + SWING * jnp.sin(state))
+
+
+def make_model(parameters: Parameters) -> StateSpaceModel:
+    """The model of a problem in our terms."""
+    observed, size = parameters["matrix"].shape
+    return StateSpaceModel(
+        state_space=Space([f"x{i}" for i in range(size)]),
+        observation_space=Space([f"z{i}" for i in range(observed)]),
+        process=Bent(parameters["dynamics"]),
+        process_noise=_noise(parameters["process_std"]),
+        observe=Bent(parameters["matrix"]),
+        sensor=DirectSensor(_noise(parameters["observation_std"])),
+    )
+
+
+def _noise(std: Any) -> DiagonalNoise:
+    return DiagonalNoise(std, Unit(jnp.ones_like(std)), (0.0,) * std.shape[0])
+
+
+def loss_of(name: str, sizes: Sizes, recompute: bool | None = None) -> Any:
+    """`loss(parameters, readings, keys)`: what is timed with its gradient."""
+    filt = make_filter(name, sizes)
+
+    def loss(parameters, readings, keys):
+        model = make_model(parameters)
+        size, dtype = model.state_space.size, readings.dtype
+
+        def one(readings, key):
+            prior = (jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype))
+            trajectory = Trajectory(*prior, None, readings, None)
+            _, info = filter_trajectory(filt, model, trajectory, recompute=recompute, key=key)
+            assert info.log_likelihood is not None
+            return -info.log_likelihood.mean()
+
+        return jax.vmap(one)(readings, keys).mean()
+
+    return loss
+
+
+def arguments_of(problem: Problem) -> tuple[Any, ...]:
+    """What the loss is called with, on the device."""
+    keys = jr.split(jr.key(SEED), problem.sizes.batch)
+    parameters = {name: jnp.asarray(value) for name, value in problem.parameters.items()}
+    return parameters, jnp.asarray(problem.readings), keys
+
+
+@contextlib.contextmanager
+def library_calls() -> Iterator[None]:
+    """Within, no small matrix is unrolled: our own path of library calls."""
+    largest = linalg.LARGEST_UNROLLED
+    linalg.LARGEST_UNROLLED = 0
+    jax.clear_caches()  # what was traced before would be found again
+    try:
+        yield
+    finally:
+        linalg.LARGEST_UNROLLED = largest
+        jax.clear_caches()
