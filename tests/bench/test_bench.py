@@ -157,7 +157,10 @@ def test_a_measurement_has_times_ratios_costs_and_a_floor(tmp_path, monkeypatch)
     record = one.measure(Conditions(PEAKS, peers, 0.0))
     assert one.name == "gradient/ekf/x2_z1_b2_t3"
     assert {*record["seconds"]} == {OURS, "peer"}
-    assert 0.1 < record["ratios"]["peer"]["of_medians"] < 1  # it runs ours twice
+    # Not how large it is: on a busy machine a clock proves nothing.
+    medians = [record["seconds"][name]["median"] for name in (OURS, "peer")]
+    ratio = record["ratios"]["peer"]["of_medians"]
+    assert ratio == pytest.approx(medians[0] / medians[1], rel=1e-2)
     assert record["costs"]["operations"] > 2 * 3 * 4 * 2**3
     assert record["floor"]["floor"] > 0
     assert record["memory_bytes"][OURS] > 0
