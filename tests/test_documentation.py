@@ -41,6 +41,7 @@ from filtrax.reproduction.rules import Lost
 from filtrax.tasks.disc import DiscModel, DiscTask
 from filtrax.tasks.kitti import Fold, Frames, KittiModel, KittiTask
 from filtrax.tasks.kitti.augment import Augmentation
+from filtrax.tasks.pushing import PushingModel, PushingTask
 
 pytestmark = pytest.mark.documentation
 
@@ -153,6 +154,8 @@ SECTIONS = {
     "`[task.split]` of kind `frames`": Frames,
     "`[task.augmentation]`": Augmentation,
     "`[model]` of the KITTI task": KittiModel,
+    "`[task]` of kind `pushing`": PushingTask,
+    "`[model]` of the pushing task": PushingModel,
     "`[filter]` of kind `ekf`": Ekf,
     "`[filter]` of kind `ukf`": Ukf,
     "`[filter]` of kind `mcukf`": Mcukf,
@@ -224,7 +227,9 @@ def test_every_key_of_the_parts_of_a_table_is_explained(heading, parts):
 
 
 def test_every_table_is_named_once():
-    named = re.findall(r"^\| `((?:disc|kitti)_\w+)` \|", section_of_tables("Tables"), re.MULTILINE)
+    named = re.findall(
+        r"^\| `((?:disc|kitti|pushing)_\w+)` \|", section_of_tables("Tables"), re.MULTILINE
+    )
     assert sorted(named) == table_names()
 
 

@@ -96,6 +96,30 @@ def test_random_subsequences_reach_all_starts_but_those_after_an_unknown_state()
     np.testing.assert_array_equal(parts.initial[:, 0], 9 + parts.controls["u"][:, 0])
 
 
+def test_what_means_nothing_is_zero_and_unlabelled_but_hinders_no_start():
+    # Rejects starts at the beginning only, and a start at what the data have in its place.
+    whole = trajectory(meaningless=jnp.asarray([False, True]))
+    states, labels = whole.known_states()
+    np.testing.assert_array_equal(states[:, 1], np.zeros(STEPS))
+    np.testing.assert_array_equal(labels, np.tile([True, False], (STEPS, 1)))
+    assert whole.complete().all()
+    draw = jax.jit(jax.vmap(lambda key: random_subsequence(whole, 2, key=key)))
+    parts = draw(jr.split(jr.key(0), 200))
+    starts = np.asarray(parts.controls["u"][:, 0])
+    np.testing.assert_array_equal(np.unique(starts), np.arange(STEPS - 1))
+    expected = np.where(starts == 0, 19.0, 0.0)
+    np.testing.assert_array_equal(parts.initial, np.stack([9 + starts, expected], 1))
+    # What is unknown is something else: it still hinders a start.
+    labelled = jnp.asarray(np.arange(STEPS) != 2)
+    assert trajectory(labelled=labelled, meaningless=whole.meaningless).complete().sum() == 5
+
+
+def test_stacked_trajectories_say_alike_what_means_nothing():
+    stacked = stack([trajectory(), trajectory(meaningless=jnp.asarray([True, False]))])
+    np.testing.assert_array_equal(stacked.meaningless, [[False, False], [True, False]])
+    assert stack([trajectory(), trajectory()]).meaningless is None
+
+
 def test_a_random_subsequence_of_full_length_is_the_whole():
     part = random_subsequence(trajectory(), STEPS, key=jr.key(0))
     np.testing.assert_array_equal(part.states, trajectory().states)

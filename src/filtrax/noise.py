@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Control, State
+from filtrax.arrays import Context, Control, State
 from filtrax.checks import as_float, check_covariance, check_shape, is_concrete
 from filtrax.linalg import precise, square_root
 from filtrax.spaces import Space
@@ -126,6 +126,11 @@ class FixedNoise(AbstractNoise):
     """Noise that is given and stays as it is, whatever is trained."""
 
     noise: AbstractNoise
+
+    def bind(self, context: Context) -> "FixedNoise":
+        """The noise for one sequence."""
+        bind = getattr(self.noise, "bind", None)
+        return self if bind is None else FixedNoise(bind(context))
 
     @property
     def size(self) -> int:

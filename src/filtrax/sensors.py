@@ -73,18 +73,24 @@ class NetworkSensor(eqx.Module):
     features = encoder(reading, context, key=key), value = head(features), R = noise(features).
     While the encoder is frozen its features can be computed once and kept. Where they are large,
     like maps of scores, an `encoding` makes of them what likelihoods and recurrent networks see;
-    it runs outside of the filter's loop.
+    it runs outside of the filter's loop. `lessons(encoder, features, reading, context)` are the
+    `losses` of its measurements.
     """
 
     encoder: Callable[..., PyTree]
     head: Callable[[Any], Observation]
     noise: AbstractNoise
     encoding: Callable[[PyTree], PyTree] | None = None
+    lessons: Callable[..., dict[str, Array] | None] | None = None
 
     def __call__(self, reading: Reading, context: Context, *, key: Key) -> Measurement:
         features = self.encoder(reading, context, key=key)
         seen = features if self.encoding is None else self.encoding(features)
-        return Measurement(self.head(features), self.noise.covariance(features), seen)
+        losses = None
+        if self.lessons is not None:
+            losses = self.lessons(self.encoder, features, reading, context)
+        covariance = self.noise.covariance(features)
+        return Measurement(self.head(features), covariance, seen, losses=losses)
 
 
 class Sensed(eqx.Module):

@@ -38,6 +38,8 @@ class Trajectory(eqx.Module):
       sensors a tuple of such masks. None: all.
     - `labelled`: which true states are known, per step or per step and component. None: all.
     - `context`: what is constant in the sequence.
+    - `meaningless`: components of the state that mean nothing in this sequence, like the
+      orientation of a circle. Their true value is zero, and no loss looks at them. None: none.
     """
 
     initial: Float[Array, "*b x"] = eqx.field(converter=as_float)
@@ -48,6 +50,7 @@ class Trajectory(eqx.Module):
     observed: PyTree[Bool[Array, "..."]] | None = None
     labelled: Bool[Array, "..."] | None = None
     context: Context = None
+    meaningless: Bool[Array, "*b x"] | None = None
 
     @property
     def prior(self) -> Gaussian:
@@ -59,11 +62,24 @@ class Trajectory(eqx.Module):
         """The number of steps (of one trajectory, not of a data set)."""
         return jax.tree.leaves(self.readings)[0].shape[0]
 
-    def known_states(self) -> tuple[Float[Array, "t x"], Bool[Array, "t x"]]:
-        """The true states, zero where they are not labelled, and which components are."""
+    def known_states(self) -> tuple[Float[Array, "*b t x"], Bool[Array, "*b t x"]]:
+        """The true states, zero where they are not labelled, and which components are.
+
+        What is meaningless is not labelled.
+        """
         if self.states is None:
             raise ValueError("This needs true states, but `states` of the trajectory is None.")
-        return known_states(self.states, self.labelled)
+        states, labels = known_states(self.states, self.labelled)
+        if self.meaningless is None:
+            return states, labels
+        return known_states(states, labels & ~self.meaningless[..., None, :])
+
+    def complete(self) -> Bool[Array, "*b t"]:
+        """Which true states are known in all components that mean anything."""
+        labels = self.known_states()[1]
+        if self.meaningless is not None:
+            labels = labels | self.meaningless[..., None, :]
+        return labels.all(-1)
 
 
 def known_states(
@@ -105,7 +121,7 @@ def subsequence(trajectory: Trajectory, start: int | Int[Array, ""], length: int
 
 def random_subsequence(trajectory: Trajectory, length: int, *, key: Key) -> Trajectory:
     """A sub-sequence whose start is drawn uniformly from those that follow a known state."""
-    known = trajectory.known_states()[1].all(-1)
+    known = trajectory.complete()
     # Before the first step comes the initial state, which is always known.
     allowed = jnp.append(True, known[:-1])[: max(known.size - length, 0) + 1]
     start = jr.categorical(key, jnp.where(allowed, 0.0, -jnp.inf))
@@ -145,9 +161,15 @@ def stack(trajectories: Sequence[Trajectory]) -> Trajectory:
         trajectories = [pad(trajectory, max(counts)) for trajectory in trajectories]
     observed = _alike([trajectory.observed for trajectory in trajectories], max(counts))
     labelled = _alike([trajectory.labelled for trajectory in trajectories], max(counts))
+    meaningless = [trajectory.meaningless for trajectory in trajectories]
+    if any(mask is not None for mask in meaningless):
+        nothing = jnp.zeros(trajectories[0].initial.shape, bool)
+        meaningless = [nothing if mask is None else mask for mask in meaningless]
     trajectories = [
-        dataclasses.replace(trajectory, observed=seen, labelled=labels)
-        for trajectory, seen, labels in zip(trajectories, observed, labelled, strict=True)
+        dataclasses.replace(trajectory, observed=seen, labelled=labels, meaningless=mask)
+        for trajectory, seen, labels, mask in zip(
+            trajectories, observed, labelled, meaningless, strict=True
+        )
     ]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trajectories)
 

@@ -11,7 +11,7 @@ import pytest
 import tiny_run
 from filtrax.experiments import building
 from filtrax.experiments.filters import Ekf, Lstm, Mcukf, Particle, Ukf
-from filtrax.experiments.settings import StageSettings
+from filtrax.experiments.settings import StageSettings, TermSettings
 from filtrax.losses import mixture_nll
 from filtrax.tasks.disc import DiscModel
 from filtrax.training.evaluation import ObjectiveScore
@@ -102,6 +102,29 @@ def test_objectives_and_their_weights():
     assert stage_of(objective="process").objective.terms == (process_nll,)
     assert stage_of(objective="sensor").objective.terms == (sensor_nll,)
     assert len(stage_of(objective="sensor", model=LEARNED).objective.terms) == 2
+
+
+def test_terms_of_the_task_join_objective_and_score_with_their_weights(monkeypatch):
+    # Rejects weights that go to the wrong term, and a second contrast beside the one that is named.
+    own = lambda *arguments: jnp.zeros(())  # noqa: E731
+    monkeypatch.setattr(type(tiny_run.TASK), "terms", {"own": own})
+    terms = (TermSettings("own", 3.0), TermSettings("likelihood", 0.25))
+    stage = stage_of(objective="sensor", model=LEARNED, loss_weight=0.5, terms=terms)
+    main, second, contrast = stage.objective.terms
+    assert (main, second) == (sensor_nll, own)
+    assert isinstance(contrast, LikelihoodContrast)
+    assert stage.objective.weights == (0.5, 3.0, 0.25)
+    assert stage.score.objective.terms == stage.objective.terms
+    # Other weights are no other program, other names are.
+    settings = StageSettings(terms=terms)
+    lighter = StageSettings(terms=(TermSettings("own", 1.0), TermSettings("likelihood", 0.0)))
+    assert settings.program == lighter.program != StageSettings().program
+    with pytest.raises(ValueError, match=r"terms of stage .* 'disc'.*Did you mean 'own'"):
+        tiny_run.changed(
+            stages=(dataclasses.replace(tiny_run.STAGE, terms=(TermSettings("owm"),)),)
+        )
+    with pytest.raises(ValueError, match="different names"):
+        StageSettings(terms=(TermSettings("own"), TermSettings("own")))
 
 
 def test_scores_choose_by_what_the_stage_is_for():

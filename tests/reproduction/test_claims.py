@@ -108,6 +108,49 @@ def test_bounds_hold_beyond_two_standard_errors(value, error, below, above):
     assert outcomes(both, a_1=cell) == ["holds", "holds"]
 
 
+@pytest.mark.parametrize(
+    ("share", "over", "expected"),
+    [
+        (1.0, None, "holds"),  # 3 against 10
+        (0.3, None, "open"),
+        (0.29, None, "open"),  # 2.9 ± 0.058 against 3 ± 0
+        (0.28, None, "contradicts"),
+        (0.2, {"filter": "C"}, "open"),  # 2 + 0.2 (10 - 2) = 3.6 ± √(0.04² + 0.32²)
+        (0.3, {"filter": "C"}, "holds"),  # 4.4 ± √(0.06² + 0.28²)
+        (0.0, {"filter": "C"}, "contradicts"),
+    ],
+)
+def test_the_best_is_compared_with_a_share_of_another(share, over, expected):
+    others = {"a_1": record(3.0), "b_1": record(10.0, 0.2), "c_1": record(2.0, 0.4)}
+    best = {"filter": "A"} if over else {"filter": ("A", "B")}
+    rule = Rule(
+        "distance", where={"data": "1"}, best=best, of={"filter": "B"}, share=share, over=over
+    )
+    assert outcomes(rule, **others) == [expected]
+
+
+def test_the_best_is_the_lowest_that_was_run_and_needs_what_it_counts_from():
+    best = {"filter": ("A", "B")}
+    rule = Rule("distance", best=best, of={"filter": "C"}, share=0.5, over={"filter": "A"})
+    cells = {"b_1": record(3.0), "a_1": record(4.0), "c_1": record(8.0)}
+    cells |= {"b_2": record(3.0), "c_2": record(8.0)}
+    records = {f"ours_{name}": content for name, content in cells.items()}
+    found = verdict(rule, records)
+    assert found.details == [
+        "holds: distance of filter B, data 1 (3 ± 0) is below 0.5 times that of filter C, data 1, "
+        "counted from filter A (6 ± 0)",
+        "missing: the lowest distance is below 0.5 times that of filter C, data 2, counted from "
+        "filter A",
+    ]
+    assert (found.judged, found.holding) == (1, 1)
+
+
+def test_a_share_of_what_has_no_error_is_judged_by_its_sign():
+    rule = Rule("distance", where={"data": "1"}, best={"filter": "A"}, of={"filter": "B"})
+    found = verdict(rule, {"ours_a_1": record(3.0, None), "ours_b_1": record(3.1)})
+    assert (found.verdict, found.by_sign) == ("holds", 1)
+
+
 def test_every_pair_in_every_combination_is_compared():
     rule = Rule("distance", lower={"filter": "A"}, higher={"filter": ("B", "C")})
     records = {
@@ -208,6 +251,8 @@ def test_correlations_of_what_is_shown():
         {"lower": {"filter": "A"}},
         {"lower": {}, "higher": {}, "same": {}},
         {"same": {}, "below": 1.0},
+        {"best": {"filter": "A"}},
+        {"below": 1.0, "of": {}},
         {"refused": {}, "metric": "distance"},
         {"same": {}, "metric": ""},
     ],

@@ -131,14 +131,15 @@ def test_no_group_has_too_many_data_sets(most, sizes):
 @pytest.mark.parametrize(
     ("trained", "sizes"),
     [
-        (["model", "filter"], [3, 3, 3]),
-        (["model.sensor"], [3, 3, 3]),
-        (["model.sensor.encoder.network"], [3, 3, 3]),
+        (["model", "filter"], [6, 3]),
+        (["model.sensor"], [6, 3]),
+        (["model.sensor.encoder.network"], [6, 3]),
         (["model.sensor.noise", "model.process_noise"], [9]),
     ],
 )
-def test_where_convolutions_train_there_is_one_data_set_in_a_group(trained, sizes):
-    # Rejects slow ensembles, and ensembles that could be larger.
+def test_where_convolutions_train_there_are_few_data_sets_in_a_group(trained, sizes, monkeypatch):
+    # Rejects ensembles with too many images in a step, and ensembles that could be larger.
+    monkeypatch.setattr(groups, "MOST_SETS_OF_IMAGES", 2)
     found = groups.group(cells(NOISE, DATA, stages=[{"train": trained}]), together=True)
     assert [one.num_members for one in found] == sizes
 

@@ -199,6 +199,24 @@ def test_the_summary_counts_cells_numbers_and_verdicts():
     assert '<a id="disc_benchmark"></a>' in text
 
 
+def test_goals_of_a_table_are_judged_beside_its_claims_and_counted_apart():
+    rule = Rule("distance", best={"filter": "dEKF"}, of={"filter": "dPF-M"}, share=0.7)
+    table = small_table(goals=(Claim("The dEKF is far better.", (rule,)),))
+    cells = {("filtrax", "dEKF", "3"): (5.0, 8.0), ("filtrax", "dPF-M", "3"): (6.9, 12.5)}
+    records = run_cells(cells, table)
+    text = page_text([Comparison(table, records)])
+    assert "**What we want**" in text
+    assert line_of(text, "The dEKF is far better.")[1:] == [
+        "**does not hold here** (0 of 1, 1 not run)",
+        "**not run**",
+    ]
+    counts = line_of(text, "[Benchmark](#disc_benchmark), filtrax")[-4:]
+    assert counts == ["1", "0", "0", "0"]  # the claim alone
+    console = Console(width=160, record=True, file=io.StringIO())
+    print_table(table, records, console)
+    assert "The dEKF is far better. filtrax: does not hold here" in console.export_text()
+
+
 def test_the_page_tells_how_records_were_made():
     records = run_cells(
         {("filtrax", "dEKF", "3"): (5.0, 8.0), ("filtrax", "dPF-M", "3"): (7.1, 12.5)}

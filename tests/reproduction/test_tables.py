@@ -174,7 +174,7 @@ def test_every_cell_of_every_table_is_an_experiment_at_every_scale(name):
                 assert (found == limit) if isinstance(limit, tuple) else (0 < found <= limit)
             # Streets have eleven drives, two cameras and mirrored images; a seventh validates.
             windows = 6 * 4 * 10 * getattr(task, "windows_per_variant", 0) // 7
-            num_train = task.num_train if task.kind == "disc" else windows
+            num_train = windows if task.kind == "kitti" else task.num_train
             for stage in experiment.stages:
                 count = num_train * (task.num_steps // stage.length)
                 assert stage.num_epochs <= limits.stage["num_epochs"]
@@ -188,8 +188,8 @@ def test_every_table_can_be_printed_and_every_rule_finds_cells(name):
     for row in table._printed.labels(table.metrics):
         values = [table.paper_value(row, metric) for metric in table.metrics]
         assert any(value is not None and math.isfinite(value[0]) for value in values)
-    for claim in table.claims:
-        assert claim.section
+    assert all(claim.section for claim in table.claims)
+    for claim in (*table.claims, *table.goals):
         assert claim.says.endswith((".", ")"))
         for rule in claim.rules:
             alone = dataclasses.replace(claim, rules=(rule,))

@@ -1,5 +1,7 @@
 """Objectives against formulas in NumPy on a small linear model."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -64,7 +66,7 @@ MODEL = StateSpaceModel(
 PARAMETERS = [A, H, MODEL.process_noise.offset, MODEL.sensor.noise.offset]
 
 
-def trajectory(labelled=LABELLED, observed=OBSERVED):
+def trajectory(labelled=LABELLED, observed=OBSERVED, meaningless=None):
     """What is not labelled or observed is not a number. Without labels there are no states."""
     return Trajectory(
         initial=jnp.asarray([0.5, -0.5]),
@@ -74,6 +76,7 @@ def trajectory(labelled=LABELLED, observed=OBSERVED):
         states=None if labelled is None else jnp.asarray(np.where(labelled, STATES, np.nan)),
         observed=jnp.asarray(observed),
         labelled=None if labelled is None else jnp.asarray(labelled),
+        meaningless=meaningless,
     )
 
 
@@ -166,6 +169,28 @@ def test_process_nll_scores_single_steps_between_known_states():
     gradient = assert_value(process_nll, np.mean(expected))
     assert jnp.abs(gradient.process.matrix).min() > 0
     assert jnp.abs(gradient.sensor.noise.bias).max() == 0
+
+
+def test_what_means_nothing_is_left_out_of_the_objectives_and_taken_for_zero():
+    # The observation z has the name of a component that means nothing; y has none of a state.
+    spaces = (Space(("x", "z")), Space(("y", "z")))
+    model = dataclasses.replace(MODEL, state_space=spaces[0], observation_space=spaces[1])
+    without = trajectory(np.ones((STEPS, 2), bool), meaningless=jnp.asarray([False, True]))
+    states, first = STATES * [1, 0], np.asarray([True, False])
+    expected = [
+        negative_log_density(READINGS[t] - H @ states[t], R, OBSERVED[t] & first)
+        for t in range(STEPS)
+        if OBSERVED[t, 0]
+    ]
+    # Step 4 was read, but nothing of it that means anything: it counts as zero.
+    value, _ = value_and_gradient(sensor_nll, model, without)
+    np.testing.assert_allclose(value, np.sum(expected) / OBSERVED.any(1).sum(), rtol=1e-9)
+    expected = [
+        negative_log_density(states[t] - A @ states[t - 1] - B * CONTROLS[t], Q, first)
+        for t in range(1, STEPS)
+    ]
+    value, _ = value_and_gradient(process_nll, model, without)
+    np.testing.assert_allclose(value, np.mean(expected), rtol=1e-9)
 
 
 def test_l2_is_the_sum_of_all_squared_parameters():

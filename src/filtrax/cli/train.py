@@ -71,9 +71,7 @@ def train(
     with interruptible(advice), watch() as progress:
         if not EventLog.available():
             progress.message("No TensorBoard events: `pip install tensorboardX` adds them.")
-        result = run.train(
-            experiment, folder, progress, resume=resume is not None, devices=devices
-        )
+        result = run.train(experiment, folder, progress, resume=resume is not None, devices=devices)
     print_metrics(result)
     typer.echo(f"Run folder: {folder}")
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from filtrax.experiments.settings import Experiment, StageSettings
+from filtrax.experiments.settings import LIKELIHOOD_TERM, Experiment, StageSettings
 from filtrax.tasks import AbstractTask
 from filtrax.training.evaluation import ObjectiveScore, Score, tracking
 from filtrax.training.objectives import (
@@ -115,18 +115,25 @@ def build_stage(experiment: Experiment, settings: StageSettings) -> Stage:
 
 def _objective(experiment: Experiment, settings: StageSettings) -> Objective:
     """The stage's main objective, what is added to it, and their weights."""
-    terms: dict[Objective, Any] = {_main(experiment, settings): settings.loss_weight}
+    terms = _weights(experiment, settings)
     learned = experiment.model.likelihood != "gaussian"
     if settings.objective == "filter":
         warmup = Until(settings.sensor_warmup, settings.sensor_weight)
         terms[sensor_nll] = warmup
         if learned:
-            terms[_contrast(experiment)] = warmup
+            terms.setdefault(_contrast(experiment), warmup)
     if settings.objective == "sensor" and learned:
-        terms[_contrast(experiment)] = 1.0
+        terms.setdefault(_contrast(experiment), 1.0)
     if settings.weight_decay > 0:
         terms[l2] = settings.weight_decay
     return weighted(terms)
+
+
+def _weights(experiment: Experiment, settings: StageSettings) -> dict[Objective, Any]:
+    """The stage's main objective and the terms that it names, with their weights."""
+    known = {LIKELIHOOD_TERM: _contrast(experiment), **experiment.task.terms}
+    named = {known[term.name]: term.weight for term in settings.terms}
+    return {_main(experiment, settings): settings.loss_weight} | named
 
 
 def _main(experiment: Experiment, settings: StageSettings) -> Objective:
@@ -138,11 +145,12 @@ def _main(experiment: Experiment, settings: StageSettings) -> Objective:
 
 
 def _contrast(experiment: Experiment) -> LikelihoodContrast:
-    near_std, far_mean, far_std = experiment.task.contrast
-    return LikelihoodContrast(near_std, far_mean, far_std)
+    return LikelihoodContrast(*experiment.task.contrast, units=experiment.task.contrast_units)
 
 
 def _score(experiment: Experiment, settings: StageSettings) -> Score:
     if settings.objective == "filter":
         return tracking(experiment.loss(settings.loss))
+    if settings.terms:
+        return ObjectiveScore(weighted(_weights(experiment, settings)))
     return ObjectiveScore(_main(experiment, settings))

@@ -10,25 +10,23 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from filtrax.beliefs import Gaussian, Particles
+from filtrax.beliefs import Gaussian, GaussianMixture, Particles
 from filtrax.experiments.settings import Experiment
 from filtrax.experiments.shown import over_a_sequence, over_the_plane
+from filtrax.experiments.sketches import sketches
 from filtrax.filters import filter_trajectory
 from filtrax.filters.run import sense_all
 from filtrax.linalg import cholesky, precise, solve_lower
 from filtrax.losses import Loss, nll
 from filtrax.metrics import bhattacharyya_distance, noise_correlation
 from filtrax.spaces import Space
-from filtrax.tasks import Details
+from filtrax.tasks import AbstractTask, Details
 from filtrax.training.evaluation import Score, evaluate, in_chunks, members
-from filtrax.trajectory import Trajectory, known_states
+from filtrax.trajectory import Trajectory
 
 SHOWN_SEQUENCES = 6
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Nominal coverages at which the empirical one is computed."""
-
-FULLY_VISIBLE = 145
-"""So many visible pixels count as all: of the disc task's target, which has 149."""
 
 TEST_SEED = 1
 """Of the random numbers of filters in tests, the same for all members."""
@@ -77,7 +75,7 @@ class Evaluation:
             "coverage_50": self._inside(steps, 0.5)[labels].mean(),
             "coverage_90": self._inside(steps, 0.9)[labels].mean(),
         }
-        found |= _sensor_metrics(self.details, sensed, counts[0])
+        found |= _sensor_metrics(self.experiment.task, self.details, sensed, counts[0])
         found |= _process_metrics(self.details, steps)
         found |= {name: np.nanmean(values) for name, values in self.sequence_scores(member).items()}
         return {name: float(value) for name, value in found.items()}
@@ -122,6 +120,8 @@ class Evaluation:
             "coverage": np.stack([_column_means(self._inside(steps, p), labels) for p in LEVELS]),
         }
         drawn |= self.sequence_scores(member) | self._places()
+        if self.experiment.task.meanings is not None:
+            drawn["meanings"] = np.asarray(self.experiment.task.meanings)
         return drawn | self._shown_beliefs(member, perturbation) | self._known(shown)
 
     def _places(self) -> dict[str, np.ndarray]:
@@ -129,9 +129,12 @@ class Evaluation:
 
         Nothing is said of the latter where they are the first ones, as most often.
         """
-        view, places = self.experiment.task.view(), {}
+        task, places = self.experiment.task, {}
+        view, projection = task.view(), task.projection()
         if view is not None:
             places |= {"view_matrix": view.matrix, "view_offset": view.offset}
+        if projection is not None:
+            places["projection"] = projection
         names, observed = self.model.state_space.names, self.model.observation_space.names
         if set(observed) <= set(names) and observed != names[: len(observed)]:
             measured = [names.index(name) for name in observed]
@@ -144,18 +147,20 @@ class Evaluation:
         data = jax.tree.map(lambda leaf: leaf[:SHOWN_SEQUENCES], self.data)
         start = jnp.asarray(self.perturbations[perturbation], data.initial.dtype)
         beliefs, moments, errors = _believe(filt, model, data, start, jr.key(TEST_SEED))
-        task, count = self.experiment.task, data.initial.shape[0]
-        frames = [task.frames(select(data, i)) for i in range(count)]
+        task, means = self.experiment.task, np.asarray(moments.mean)
+        sequences = [select(data, i) for i in range(len(means))]
         drawn = {
-            "means": np.asarray(moments.mean),
+            "means": means,
             "errors": np.asarray(errors),
             "covariances": np.asarray(moments.covariance),
-            "frames": np.stack(frames),
+            "frames": np.stack([task.frames(sequence) for sequence in sequences]),
         }
         if isinstance(beliefs, Particles):
             drawn["particles"] = np.asarray(beliefs.states)
             drawn["log_weights"] = np.asarray(beliefs.log_weights)
-        return drawn
+        if isinstance(beliefs, GaussianMixture):
+            drawn["mode_chances"] = np.exp(np.asarray(beliefs.log_weights))
+        return drawn | sketches(task, sequences, means)
 
     def _known(self, shown: slice) -> dict[str, np.ndarray]:
         """What the task knows of the data besides their states."""
@@ -168,8 +173,7 @@ class Evaluation:
         return known
 
     def _labels(self) -> np.ndarray:
-        assert self.data.states is not None
-        return np.asarray(known_states(self.data.states, self.data.labelled)[1])
+        return np.asarray(self.data.known_states()[1])
 
     @staticmethod
     def _inside(steps: dict[str, np.ndarray], probability: float) -> np.ndarray:
@@ -254,7 +258,7 @@ def _moments(belief: Any, space: Space) -> Gaussian:
 
 
 def _sensor_metrics(
-    details: Details, sensed: dict[str, np.ndarray], counts: np.ndarray
+    task: AbstractTask, details: Details, sensed: dict[str, np.ndarray], counts: np.ndarray
 ) -> dict[str, Any]:
     """How good measurements are, and how their predicted noise goes with what can be seen.
 
@@ -267,12 +271,16 @@ def _sensor_metrics(
     if details.visible is None:
         return found
     visible, stds = np.asarray(details.visible), _stds(sensed["covariance"])
-    frames = {"visible": visible >= FULLY_VISIBLE, "hidden": visible == 0}
+    stds = stds[..., task.position]
+    full = np.inf if task.full_view is None else task.full_view
+    frames = {"visible": visible >= full, "hidden": visible == 0}
     for name, chosen in frames.items():
         if (chosen & seen).any():
             found[f"sensor_std_{name}"] = stds[chosen & seen].mean()
     varies = np.ptp(stds, axis=(0, 1)).all()
-    correlation = noise_correlation(jnp.asarray(sensed["covariance"]), details.visible)
+    position = np.ix_(task.position, task.position)
+    covariances = jnp.asarray(sensed["covariance"][(..., *position)])
+    correlation = noise_correlation(covariances, details.visible)
     found["noise_correlation"] = correlation if varies else np.nan
     return found
 

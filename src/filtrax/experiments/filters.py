@@ -244,7 +244,7 @@ class Lstm(AbstractFilterSettings):
         controls = jax.tree.leaves(example.controls)
         return RecurrentFilter(
             model.state_space,
-            sum(leaf.size for leaf in features),
+            sum(leaf.size for leaf in features) or model.observation_space.size,
             control_size=sum(leaf[0].size for leaf in controls),
             hidden_size=self.hidden_size,
             num_layers=self.num_layers,

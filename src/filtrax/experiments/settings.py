@@ -5,17 +5,33 @@ from typing import Any, Literal
 
 import jax
 
+from filtrax.checks import check_known
 from filtrax.experiments.filters import Ekf, FilterSettings
 from filtrax.experiments.parsing import follows
 from filtrax.losses import Loss, mixed
 from filtrax.tasks.disc import DiscModel, DiscTask
 from filtrax.tasks.kitti import KittiModel, KittiTask
+from filtrax.tasks.pushing import PushingModel, PushingTask
 
-Task = DiscTask | KittiTask
-Model = DiscModel | KittiModel
+Task = DiscTask | KittiTask | PushingTask
+Model = DiscModel | KittiModel | PushingModel
+
+LIKELIHOOD_TERM = "likelihood"
+"""The name of the term that pretrains a learned likelihood, in every task."""
 
 _OF_THE_TASK: Any = None
 """Stands for what an experiment takes from its task if nothing is said."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TermSettings:
+    """A further term of a stage's objective: one of the task's own, by its name, and its weight.
+
+    Every task also has "likelihood", which pretrains a learned likelihood.
+    """
+
+    name: str
+    weight: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +50,8 @@ class StageSettings:
     - `sensor_warmup`, `sensor_weight`: for this part of the stage the likelihood of measurements
       is added to the loss with this weight, so that the filter does not learn to ignore them.
     - `loss_weight`, `weight_decay`: the paper's protocol has 100 and 1e-3.
+    - `terms`: what else is added to the objective, with weights. Stages that differ in weights
+      alone are one compiled program: phases of a training are stages.
     """
 
     name: str = "end to end"
@@ -52,8 +70,12 @@ class StageSettings:
     sensor_weight: float = 1.0
     loss_weight: float = 1.0
     weight_decay: float = 0.0
+    terms: tuple[TermSettings, ...] = ()
 
     def __post_init__(self):
+        names = [term.name for term in self.terms]
+        if len({*names}) < len(names):
+            raise ValueError(f"terms must have different names, got {names}.")
         if self.num_epochs < 1:
             raise ValueError(f"num_epochs must be at least 1, got {self.num_epochs}.")
         if not self.learning_rates or min(self.learning_rates) <= 0:
@@ -87,6 +109,7 @@ class StageSettings:
             frames_per_batch=self.batch_size * self.length,
             learning_rates=(1.0,) * len(self.learning_rates),
             weight_decay=float(self.weight_decay > 0),
+            terms=tuple(TermSettings(term.name) for term in self.terms),
         )
 
 
@@ -141,6 +164,9 @@ class Experiment:
                     f"steps of the sequences (task.num_steps), got {stage.length}."
                 )
             self._check_batch(stage)
+            unknown = {term.name for term in stage.terms} - {*self.task.terms, LIKELIHOOD_TERM}
+            what = f"terms of stage {stage.name!r} must be those of the task {self.task.kind!r}"
+            check_known(what, unknown, [*self.task.terms, LIKELIHOOD_TERM])
 
     def _take_from_task(self) -> None:
         """Fills in what is by default the task's, and checks that the rest belongs to it."""
@@ -158,7 +184,7 @@ class Experiment:
     def _check_batch(self, stage: StageSettings) -> None:
         # How many windows recorded data have is not known before they are read; training, which
         # reads them, refuses what cannot be.
-        if not isinstance(self.task, DiscTask):
+        if isinstance(self.task, KittiTask):
             return
         count = self.task.num_train * (self.task.num_steps // stage.length)
         if stage.batch_size > count:

@@ -11,6 +11,12 @@ def component_names(run: Run) -> list[str]:
     return run.evaluation["names"].tolist()
 
 
+def component_titles(run: Run) -> list[str]:
+    """What the state's components are in words, as titles."""
+    words = run.evaluation.get("meanings", run.evaluation["names"]).tolist()
+    return [text[:1].upper() + text[1:] for text in words]
+
+
 def component_units(run: Run) -> list[str]:
     """The units of the state's components; empty where they are not known."""
     if "units" in run.evaluation:
@@ -30,6 +36,13 @@ def heading_component(run: Run) -> int | None:
     """Which component says where the tracked thing looks."""
     names = component_names(run)
     return names.index("heading") if "heading" in names else None
+
+
+def turning_component(run: Run) -> tuple[int, str] | None:
+    """Which component says how the tracked thing is turned, and what its error is called."""
+    names = component_names(run)
+    called = {"heading": "Heading error", "theta": "Orientation error"}
+    return next(((names.index(name), text) for name, text in called.items() if name in names), None)
 
 
 def measured_components(run: Run) -> list[int]:

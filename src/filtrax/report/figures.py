@@ -84,24 +84,23 @@ def sensor_noise(run: Run) -> Chart | None:
     visible, stds = _visible_and_stds(run.evaluation)
     if visible is None or stds is None:
         return None
-    measured = measured_components(run)[: stds.shape[-1]]
-    names, units = (
-        [values[j] for j in measured] for values in (component_names(run), component_units(run))
-    )
-    size = len(measured)
+    measured, units = measured_components(run)[: stds.shape[-1]], component_units(run)
+    # An axis has one unit: that of the first component, which is a position.
+    rows = [row for row, j in enumerate(measured) if units[j] == units[measured[0]]]
+    names = [component_names(run)[measured[row]] for row in rows]
+    size = len(rows)
     known = np.isfinite(visible) & (np.isfinite(stds) & (stds > 0)).all(-1)
-    x, y = visible[known], stds[known][:, :size]
+    x, y = visible[known], stds[known][:, rows]
     shown = thinned(len(x), MOST_POINTS // size)
     cloud = [
         Series(f"{names[j]}, each step", x[shown], y[shown, j], style=j, points=True)
         for j in range(size)
     ]
-    unit = units[0] if len(set(units)) == 1 else ""
     few = f"{len(shown):,} of {len(x):,} steps are drawn as points."
     return Chart(
         title=run.name,
         x=Axis("visible pixels", zero=True),
-        y=Axis(with_unit("predicted √R", unit), log=wants_log(y)),
+        y=Axis(with_unit("predicted √R", units[measured[0]]), log=wants_log(y)),
         series=[*cloud, *(_medians(names[j], j, x, y[:, j]) for j in range(size))],
         note=few if len(shown) < len(x) else "",
     )

@@ -7,6 +7,7 @@ const Layers = (() => {
   const WHITE = "#ffffff";
   const AMBER = "#ffb000";
   const SKY = "#6fd3ff";
+  const GREEN = "#8ce99a";
 
   // A pen knows the canvas, how many of its pixels make a pixel of the image (`scale`) and of the
   // page (`unit`), and the margin around the image. Markers have a dark halo, to be seen on any
@@ -73,6 +74,7 @@ const Layers = (() => {
   // A marker is a list of strokes around its place, in pixels of the page.
   const CROSS = [[[-7, 0], [7, 0]], [[0, -7], [0, 7]]];
   const ARROW = [[[7, 0], [22, 0]], [[16, -5], [22, 0], [16, 5]]];
+  const HEAD = [[[-6, -4], [0, 0], [-6, 4]]];
   const DIAMOND = [[[0, -6], [6, 0], [0, 6], [-6, 0], [0, -6]]];
 
   function drawMarker(pen, place, strokes, colour) {
@@ -91,9 +93,13 @@ const Layers = (() => {
   // Which way something looks.
   function drawHeading(pen, place, angle, colour) {
     if (!isPlace(place) || angle === null) return;
+    drawMarker(pen, place, turned(ARROW, angle), colour);
+  }
+
+  function turned(strokes, angle) {
     const [cosine, sine] = [Math.cos(angle), Math.sin(angle)];
     const turn = ([along, across]) => [along * cosine - across * sine, along * sine + across * cosine];
-    drawMarker(pen, place, ARROW.map((stroke) => stroke.map(turn)), colour);
+    return strokes.map((stroke) => stroke.map(turn));
   }
 
   function drawDot(pen, place, radius, colour) {
@@ -104,6 +110,35 @@ const Layers = (() => {
       pen.context.arc(x, y, size * pen.unit, 0, 2 * Math.PI);
       pen.context.fillStyle = style;
       pen.context.fill();
+    }
+  }
+
+  function drawOutline(pen, places, colour) {
+    if (!places.every(isPlace)) return;
+    pen.context.lineJoin = "round";
+    trace(pen, [...places, places[0]]);
+    strokeWithHalo(pen, colour, 2);
+  }
+
+  // A dot where it begins; one that is too short for a head is the dot alone.
+  function drawArrow(pen, [start, end], colour) {
+    if (isPlace(start) && isPlace(end)) {
+      const [right, down] = [0, 1].map((i) => end[i] - start[i]);
+      const [length, angle] = [Math.hypot(right, down), Math.atan2(down, right)];
+      if (length * pen.scale > 4 * pen.unit) {
+        trace(pen, [start, end]);
+        strokeWithHalo(pen, colour, 2);
+        drawMarker(pen, end, turned(HEAD, angle), colour);
+      }
+    }
+    drawDot(pen, start, 3, colour);
+  }
+
+  // Truth and estimate of a step, the truth below.
+  function eachOf(sketch, kind, where, step, draw) {
+    for (const [who, colour] of [["truth", WHITE], ["estimate", AMBER]]) {
+      const shown = sketch[who][kind][where];
+      if (shown) draw(shown[step], colour);
     }
   }
 
@@ -121,6 +156,8 @@ const Layers = (() => {
   }
 
   // Layers, from the lowest to the highest: what they need of a sequence, and how they are drawn.
+  // Most are drawn where positions are. `where` is told to those that are drawn on all canvases:
+  // "plane" from above, or "image". The label of a layer may depend on the sequence.
 
   const LAYERS = {
     image: {
@@ -146,6 +183,29 @@ const Layers = (() => {
         drawPath(pen, [[3, 8], [9, 5], [19, 9]], 1, WHITE, true);
         drawPath(pen, [[3, 14], [10, 17], [19, 13]], 2, AMBER, false);
       },
+    },
+    companions: {
+      name: "Others",
+      label: ({ companions: { names } }) => names.join(", ").replace(/^./, (first) => first.toUpperCase()),
+      needs: (sequence) => sequence.companions,
+      everywhere: true,
+      draw: (pen, { companions }, step, where) => {
+        for (const path of companions.paths[where] ?? []) {
+          if (where === "plane") drawPath(pen, path, step, GREEN, true);
+          else drawTrail(pen, path, step, GREEN);
+          drawDot(pen, path[step], 4, GREEN);
+        }
+      },
+      icon: (pen) => drawPath(pen, [[3, 14], [10, 8], [19, 11]], 1, GREEN, true),
+    },
+    outline: {
+      name: "Outlines",
+      needs: (sequence) => sequence.sketch,
+      everywhere: true,
+      draw: (pen, { sketch }, step, where) => eachOf(
+        sketch, "outlines", where, step, (outline, colour) => drawOutline(pen, outline, colour),
+      ),
+      icon: (pen) => drawOutline(pen, [[5, 6], [16, 5], [18, 15], [7, 17]], AMBER),
     },
     trail: {
       name: "Trails",
@@ -184,6 +244,16 @@ const Layers = (() => {
         drawHeading(pen, estimate[step], heading.estimate[step], AMBER);
       },
       icon: (pen) => drawHeading(pen, [-2, 17], -0.4, AMBER),
+    },
+    arrow: {
+      name: "Arrows",
+      needs: (sequence) => sequence.sketch?.truth.arrows,
+      everywhere: true,
+      draw: (pen, { sketch }, step, where) => eachOf(
+        sketch, "arrows", where, step,
+        (arrows, colour) => arrows.forEach((arrow) => drawArrow(pen, arrow, colour)),
+      ),
+      icon: (pen) => drawArrow(pen, [[4, 16], [18, 6]], AMBER),
     },
     truth: {
       name: "Truth",

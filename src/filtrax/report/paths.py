@@ -69,7 +69,7 @@ class _Track:
 
 def _tracks(run: Run, style: int) -> list[_Track]:
     arrays = run.evaluation
-    if not arrays or image_view(arrays) is not None:
+    if not arrays or image_view(arrays) is not None or "projection" in arrays:
         return []
     units = component_units(run)[:2]
     if len(units) < 2 or units[0] != units[1]:

@@ -18,9 +18,13 @@ const Plane = (() => {
 
   function axes({ plane }, { left, right, top, bottom }, unit) {
     const count = (length) => Math.max(2, length / unit / TICK_DISTANCE);
+    // Numbers may grow to the left or downwards, but a scale goes from low to high.
+    const scale = (ends, places, number) => (ends[0] < ends[1]
+      ? Scales.scale({}, ends, places, number)
+      : Scales.scale({}, ends.toReversed(), places.toReversed(), number));
     return {
-      x: Scales.scale({}, plane.x, [left, right], count(right - left)),
-      y: Scales.scale({}, plane.y, [bottom, top], count(bottom - top)),
+      x: scale(plane.x, [left, right], count(right - left)),
+      y: scale(plane.y, [bottom, top], count(bottom - top)),
     };
   }
 

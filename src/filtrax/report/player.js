@@ -52,7 +52,9 @@ class Player {
     this.part("scrub").max = this.lastStep;
     this.arrange();
     for (const box of this.part("layers").querySelectorAll("input")) {
-      box.closest("label").hidden = !Layers[box.value].needs(this.sequence);
+      const [layer, label] = [Layers[box.value], box.closest("label")];
+      label.hidden = !layer.needs(this.sequence);
+      if (layer.label && !label.hidden) label.lastChild.textContent = layer.label(this.sequence);
     }
     this.showErrors();
     this.listener.onSequence(this.player, this.sequence, number + 1);
@@ -144,11 +146,15 @@ class Player {
 
   draw() {
     const { sequence, step } = this;
-    const pen = sequence.plane ? this.planePen() : this.imagePen(this.canvas);
-    const camera = sequence.plane ? this.imagePen(this.camera) : pen;
+    const pens = sequence.plane
+      ? { plane: this.planePen(), image: this.imagePen(this.camera) }
+      : { image: this.imagePen(this.canvas) };
+    const main = sequence.plane ? "plane" : "image";
     for (const [key, layer] of Object.entries(Layers)) {
-      const used = key === "image" ? camera : pen;
-      if (used && this.layers.has(key) && layer.needs(sequence)) layer.draw(used, sequence, step);
+      if (!this.layers.has(key) || !layer.needs(sequence)) continue;
+      for (const where of layer.everywhere ? Object.keys(pens) : [key === "image" ? key : main]) {
+        if (pens[where]) layer.draw(pens[where], sequence, step, where);
+      }
     }
   }
 

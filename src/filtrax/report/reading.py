@@ -18,6 +18,7 @@ import numpy as np
 SHAPES = {
     "names": "x",
     "units": "x",
+    "meanings": "x",
     "states": "n t x",
     "means": "n t x",
     "covariances": "n t x x",
@@ -25,8 +26,16 @@ SHAPES = {
     "frames": "n t h w 3",
     "view_matrix": "2 x",
     "view_offset": "2",
+    "projection": "3 3",
+    "true_outlines": "n t k 2",
+    "outlines": "n t k 2",
+    "true_arrows": "n t a 2 2",
+    "arrows": "n t a 2 2",
+    "companion_names": "c",
+    "companions": "n t c 2",
     "particles": "n t p x",
     "log_weights": "n t p",
+    "mode_chances": "n t m",
     "measurements": "n t z",
     "measurement_covariances": "n t z z",
     "visible": "n t",
@@ -41,6 +50,8 @@ SHAPES = {
     "coverage": "l x",
     "translation_error": "N",
     "rotation_error": "N",
+    "translation": "N",
+    "rotation": "N",
 }
 """The arrays of `evaluation.npz` and their axes; equal letters are equal sizes.
 
@@ -51,7 +62,8 @@ ones if they are missing.
 """
 
 REQUIRED = ("names", "states", "means", "covariances")
-_TEXT, _AS_THEY_ARE = ("names", "units"), ("frames", "measured_components")
+_TEXT = ("names", "units", "meanings", "companion_names")
+_AS_THEY_ARE = ("frames", "measured_components")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,9 @@ MISSING = "–"
 RATES = {"translation_error": "m/m", "rotation_error": "°/m"}
 """Errors at the end of a sequence for each metre driven, with their units."""
 
+ERRORS = {"translation": "mm", "rotation": "°"}
+"""Errors of position and orientation, means over steps, with their units."""
+
 
 @dataclass(frozen=True)
 class Column:
@@ -42,7 +45,7 @@ def _columns(runs: Sequence[Run]) -> list[Column]:
     means = [run.result.get("mean") or {} for run in runs if run.result]
     found = dict.fromkeys(name for mean in means for name in mean)
     known = _known_columns(runs)
-    kept = found if means else {column.name for column in known} - RATES.keys()
+    kept = found if means else {column.name for column in known} - RATES.keys() - ERRORS.keys()
     known = [column for column in known if column.name in kept]
     others = [name for name in found if name not in {column.name for column in known}]
     return known + [Column(name, _words(name), "") for name in others]
@@ -52,6 +55,7 @@ def _known_columns(runs: Sequence[Run]) -> list[Column]:
     return [
         _distance_column(runs),
         *_rate_columns(),
+        *_error_columns(),
         Column("nll", "NLL", "mean negative log density of the truth", _as_it_is),
         Column("sensor_error", "Sensor error", "mean distance of the sensor's values", _as_it_is),
         _nees_column(runs),
@@ -88,6 +92,14 @@ def _rate_columns() -> list[Column]:
     return [
         Column(name, f"{_words(name)} ({unit})", meaning.format(what[name]), _as_it_is)
         for name, unit in RATES.items()
+    ]
+
+
+def _error_columns() -> list[Column]:
+    what = {"translation": "position", "rotation": "orientation"}
+    return [
+        Column(name, f"{_words(name)} ({unit})", f"mean error of the {what[name]}", _as_it_is)
+        for name, unit in ERRORS.items()
     ]
 
 
@@ -160,7 +172,7 @@ def _caption(runs: Sequence[Run]) -> str:
     keys = ("split", "num_sequences", "perturbations")
     settings = {tuple(run.result.get(key) for key in keys) for run in runs if run.result}
     text = "Mean ± standard error over members"
-    alone = any(_error_over_sequences(run, name) for run in runs for name in RATES)
+    alone = any(_error_over_sequences(run, name) for run in runs for name in RATES | ERRORS)
     text += ", or over sequences where there is one member." if alone else "."
     if len(settings) == 1:
         split, count, perturbations = settings.pop()
@@ -179,7 +191,7 @@ def _mean_and_error(run: Run, name: str) -> tuple[float | None, float | None]:
 
 def _error_over_sequences(run: Run, name: str) -> float | None:
     members = (run.result or {}).get("members") or ()
-    known = len(members) == 1 and name in RATES and name in run.evaluation
+    known = len(members) == 1 and name in RATES | ERRORS and name in run.evaluation
     return mean_and_error(run.evaluation[name])[1] if known else None
 
 

@@ -69,17 +69,37 @@ def image_view(arrays: Mapping[str, np.ndarray]) -> View | None:
     )
 
 
-def plane_view(states: Float[np.ndarray, "t x"], means: Float[np.ndarray, "t x"]) -> View:
+def projected(
+    points: Float[np.ndarray, "*b 2"], projection: Float[np.ndarray, "3 3"]
+) -> Float[np.ndarray, "*b 2"]:
+    """The pixels in which a camera shows points of a plane."""
+    seen = points @ projection[:, :2].T + projection[:, 2]
+    # What is behind the camera is not seen.
+    return np.where(seen[..., 2:] > 0, seen[..., :2] / seen[..., 2:], np.nan)
+
+
+def plane_view(
+    states: Float[np.ndarray, "t x"],
+    means: Float[np.ndarray, "t x"],
+    *,
+    beside: Sequence[Float[np.ndarray, "... 2"]] = (),
+    projection: Float[np.ndarray, "3 3"] | None = None,
+) -> View:
     """One sequence from above: the first two components are a plane with y upwards.
 
     Both axes have the same scale. All of the true path is seen, and of the estimated one what is
     not further away than the true one is large: an estimate that is lost would leave a dot of it.
+    What is `beside` them is seen, too. Where a camera looks at the plane, that is turned as in the
+    images.
     """
-    matrix = np.diag([1.0, -1.0]) @ np.eye(2, states.shape[-1])
+    turn = _UPRIGHT if projection is None else _as_seen(projection, states[..., :2])
+    matrix = turn @ np.eye(2, states.shape[-1])
     true, estimated = (_finite(part @ matrix.T) for part in (states, means))
     if not len(true):
         true = np.zeros((1, 2))
-    low, high = true.min(0), true.max(0)
+    others = [_finite(np.reshape(points, (-1, 2)) @ turn.T) for points in beside]
+    seen = np.concatenate([true, *others])
+    low, high = seen.min(0), seen.max(0)
     reach = max(float((high - low).max()), 1e-9)
     near = np.clip(estimated, low - reach, high + reach)
     low, high = (f([edge, *near], axis=0) for f, edge in ((np.min, low), (np.max, high)))
@@ -91,16 +111,39 @@ def plane_view(states: Float[np.ndarray, "t x"], means: Float[np.ndarray, "t x"]
 def plane_axes(view: View, names: Sequence[str], units: Sequence[str]) -> dict[str, Any]:
     """What is at the left and right, and at the bottom and top of a plane, and what they mean.
 
-    A single component is drawn along the first axis.
+    A single component is drawn along the first axis. Numbers may grow to the left or downwards.
     """
     labels = [with_unit(name, unit) for name, unit in zip(names, units, strict=True)]
-    zoom = float(np.abs(view.matrix[0, 0]))
-    left, top = -view.offset[0] / zoom, view.offset[1] / zoom
+    matrix = np.zeros((2, 2))
+    matrix[:, : len(labels)] = view.matrix[:, :2]
+    if len(labels) == 1:
+        matrix[1, 1] = -matrix[0, 0]
+    across, upwards = np.abs(matrix).argmax(1)
+    right, down = matrix[0, across], matrix[1, upwards]
+    horizontal, vertical = view.offset
     return {
-        "x": [left, left + view.width / zoom],
-        "y": [top - view.height / zoom, top],
-        "labels": [*labels, ""][:2],
+        "x": [-horizontal / right, (view.width - horizontal) / right],
+        "y": [(view.height - vertical) / down, -vertical / down],
+        "labels": [[*labels, ""][axis] for axis in (across, upwards)],
     }
+
+
+_UPRIGHT = np.diag([1.0, -1.0])
+"""To the right and downwards on a screen, for x to the right and y upwards."""
+
+
+def _as_seen(
+    projection: Float[np.ndarray, "3 3"], positions: Float[np.ndarray, "t 2"]
+) -> Float[np.ndarray, "2 2"]:
+    """The quarter turn of a plane that comes closest to how a camera shows these positions."""
+    places = _finite(positions)
+    middle = places.mean(0) if len(places) else np.zeros(2)
+    step = 1e-3 * max(float(np.abs(middle).max()), 1.0)
+    here = projected(middle, projection)
+    slopes = np.stack([projected(middle + step * way, projection) - here for way in np.eye(2)], 1)
+    quarter = np.asarray([[0.0, -1.0], [1.0, 0.0]])
+    turns = [_UPRIGHT @ np.linalg.matrix_power(quarter, count) for count in range(4)]
+    return turns[int(np.argmax([(turn * slopes).sum() for turn in turns]))]
 
 
 def _finite(places: Float[np.ndarray, "t 2"]) -> Float[np.ndarray, "kept 2"]:

@@ -15,8 +15,17 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from filtrax.reproduction.axes import Place
-from filtrax.reproduction.comparing import Compare, Outcome, both, likeness, order, paired, spread
-from filtrax.reproduction.rules import Claim, Rule, Selection, matches
+from filtrax.reproduction.comparing import (
+    Compare,
+    Outcome,
+    both,
+    likeness,
+    order,
+    paired,
+    part_of,
+    spread,
+)
+from filtrax.reproduction.rules import Claim, Rule, Selection, chosen, matches
 from filtrax.reproduction.tables import Table
 from filtrax.reproduction.values import (
     Measured,
@@ -142,6 +151,8 @@ class _Judge:
             return self._order(rule, groups, rule.lower, rule.higher)
         if rule.same is not None:
             return self._same(rule, groups, rule.same)
+        if rule.best is not None and rule.of is not None:
+            return self._best(rule, groups, rule.best, rule.of)
         if rule.refused is not None:
             return self._refused(groups, rule.refused)
         return self._bounds(rule, groups)
@@ -173,6 +184,32 @@ class _Judge:
             alike = [entry for entry in group if matches(entry.labels, selection)]
             for one, other in itertools.combinations(alike, 2):
                 yield self._pair(rule, one, other, "is the same as", likeness(rule.tolerance))
+
+    def _best(
+        self, rule: Rule, groups: Sequence[_Group], best: Selection, of: Selection
+    ) -> Iterator[Finding]:
+        for group in _combinations(groups, {*best, *of, *(rule.over or {})}):
+            candidates = [entry for entry in group if matches(entry.labels, best)]
+            known = [(entry, self._value(entry, rule.metric)) for entry in candidates]
+            found = [(entry, value) for entry, value in known if value is not None]
+            start = self._start(rule, group)
+            for other in (entry for entry in group if matches(entry.labels, of)):
+                limit = part_of(rule.share, self._value(other, rule.metric), start)
+                line = f"is below {rule.share:g} times that of {self._words(other)}"
+                line += f", counted from {_selected(rule.over)}" if rule.over else ""
+                if not found or limit is None:
+                    yield Finding("missing", f"the lowest {rule.metric} {line}")
+                    continue
+                lowest, value = min(found, key=lambda pair: pair[1].value)
+                line = f"{rule.metric} of {self._words(lowest)} ({value}) {line} ({limit})"
+                yield Finding(order(value, limit), line, spread(value, limit) is None)
+
+    def _start(self, rule: Rule, group: Sequence[_Group]) -> Measured | None:
+        """Where numbers count from; None if that cell has none."""
+        if rule.over is None:
+            return Measured(0.0, 0.0)
+        found = [entry for entry in group if matches(entry.labels, rule.over)]
+        return self._value(found[0], rule.metric) if len(found) == 1 else None
 
     def _bounds(self, rule: Rule, groups: Sequence[_Group]) -> Iterator[Finding]:
         for group in groups:
@@ -226,6 +263,10 @@ class _Judge:
     def _words(self, group: _Group) -> str:
         named = {name: label for name, label in group.labels.items() if name not in self.within}
         return ", ".join(f"{name} {label}" for name, label in named.items())
+
+
+def _selected(selection: Selection) -> str:
+    return ", ".join(f"{axis} {' or '.join(chosen(names))}" for axis, names in selection.items())
 
 
 def _combinations(groups: Iterable[_Group], named: set[str]) -> list[list[_Group]]:

@@ -51,6 +51,16 @@ def both(
     return means[0], means[1]
 
 
+def part_of(share: float, value: Measured | None, start: Measured | None) -> Measured | None:
+    """The number that is this share of the way from a start to a value, with its error."""
+    if value is None or start is None:
+        return None
+    number = start.value + share * (value.value - start.value)
+    if value.error is None or start.error is None:
+        return Measured(number)
+    return Measured(number, math.hypot(share * value.error, (1 - share) * start.error))
+
+
 def paired(one: Measured, other: Measured) -> Measured | None:
     """The mean difference on the cells that both are means of, if these are the same."""
     if not one.parts or one.parts.keys() != other.parts.keys() or one.error is None:

@@ -68,7 +68,8 @@ class Plan:
 
     def _sized(self, cell: Cell) -> Experiment:
         experiment = cell.experiment
-        if self.num_seeds is not None and experiment.stages:
+        # What neither trains nor begins with what was trained has nothing that seeds change.
+        if self.num_seeds is not None and (experiment.stages or cell.start):
             experiment = dataclasses.replace(experiment, num_seeds=self.num_seeds)
         if self.num_epochs is not None and experiment.stages:
             stages = _shortened(experiment.stages, self.num_epochs)

@@ -26,6 +26,9 @@ class Rule:
     - `same`: in every combination of the axes that it does not name, no two of these cells differ
       by more than their errors, or by more than `tolerance` times the smaller one.
     - `below` or `above` or both: bounds for all cells that `where` selects.
+    - `best`, `of`: in every combination of the axes that neither names, the lowest value among the
+      cells of the one is below `share` times that of each cell of the other. With `over`, both
+      count from the value of the cell that it selects.
     - `refused`: all these cells have settings that are refused.
 
     And besides:
@@ -44,6 +47,10 @@ class Rule:
     tolerance: float = 0.0
     below: float | None = None
     above: float | None = None
+    best: Selection | None = None
+    of: Selection | None = None
+    share: float = 1.0
+    over: Selection | None = None
     refused: Selection | None = None
     total: tuple[str, ...] = ()
 
@@ -52,9 +59,11 @@ class Rule:
             "`lower` with `higher`": self.lower is not None and self.higher is not None,
             "`same`": self.same is not None,
             "`below` or `above`": self.below is not None or self.above is not None,
+            "`best` with `of`": self.best is not None and self.of is not None,
             "`refused`": self.refused is not None,
         }
-        if sum(forms.values()) != 1 or (self.lower is None) != (self.higher is None):
+        pairs = ((self.lower, self.higher), (self.best, self.of))
+        if sum(forms.values()) != 1 or any((a is None) != (b is None) for a, b in pairs):
             raise ValueError(f"A rule must have exactly one of {', '.join(forms)}.")
         if (self.refused is None) == (not self.metric):
             raise ValueError("A rule must have a `metric`, unless it is about `refused` cells.")
@@ -63,12 +72,16 @@ class Rule:
     def selections(self) -> tuple[Selection, ...]:
         """All selections of the rule."""
         found = (self.where, self.lower, self.higher, self.same, self.refused)
+        found += (self.best, self.of, self.over)
         return tuple(selection for selection in found if selection is not None)
 
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper in our words, and the rules that must all hold if it is true."""
+    """A sentence of the paper in our words, and the rules that must all hold if it is true.
+
+    A goal of ours is one, too.
+    """
 
     says: str
     rules: tuple[Rule, ...]

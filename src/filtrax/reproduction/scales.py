@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from filtrax.experiments.settings import Experiment, StageSettings, Task
-from filtrax.tasks.disc import DiscTask
-from filtrax.tasks.kitti import Fold
+from filtrax.tasks.kitti import Fold, KittiTask
 from filtrax.tasks.kitti.streets.collection import CAMERAS
 from filtrax.tasks.kitti.windows import VALIDATION_PART
 
@@ -47,12 +46,22 @@ LIMITS = {
                 "windows_per_variant": 1,
                 "most_test_windows": 1,
             },
+            "pushing": {
+                "image_size": (48, 64),
+                "num_steps": 4,
+                "num_test_steps": 4,
+                # Splits of one size are one compiled program.
+                "num_train": 4,
+                "num_validation": 4,
+                "num_test": 4,
+            },
         },
         filter={
             "num_particles": 10,
             "num_test_particles": 10,
-            "num_samples": 10,
-            "num_test_samples": 10,
+            # More than the largest state has components, or they cannot be whitened.
+            "num_samples": 12,
+            "num_test_samples": 12,
             "hidden_size": 16,
         },
         stage={"num_epochs": 2, "warmup_steps": 2},
@@ -67,6 +76,12 @@ LIMITS = {
                 "num_frames": 150,
                 "windows_per_variant": 6,
                 "most_test_windows": 8,
+            },
+            "pushing": {
+                "image_size": (48, 64),
+                "num_train": 240,
+                "num_validation": 30,
+                "num_test": 30,
             },
         },
         filter={"num_test_particles": 100, "num_test_samples": 100, "hidden_size": 128},
@@ -116,7 +131,7 @@ def _fitting(stage: StageSettings, task: Task) -> StageSettings:
 
 def _num_train(task: Task) -> int:
     """How many sequences there are to train on, or at least so many where nobody has looked."""
-    if isinstance(task, DiscTask):
+    if not isinstance(task, KittiTask):
         return task.num_train
     if not isinstance(task.split, Fold):
         return task.windows_per_variant

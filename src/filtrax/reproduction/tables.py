@@ -62,6 +62,7 @@ class Table:
     - `prior`: what the paper prints of the work of others: rows that are no cells.
     - `context`: whether the paper's numbers are of other data, and not to be compared with.
     - `claims`: what the paper says of them.
+    - `goals`: what we want of them.
     - `lost`: which runs are counted as lost, if any.
     - `deviations`: what is different from the paper.
     - `shown`: whether records keep a sequence and a map of the predicted process noise.
@@ -85,6 +86,7 @@ class Table:
     prior: str = ""
     context: bool = False
     claims: tuple[Claim, ...] = ()
+    goals: tuple[Claim, ...] = ()
     lost: Lost | None = None
     deviations: tuple[str, ...] = ()
     shown: bool = False
@@ -99,7 +101,7 @@ class Table:
         if self.average is not None:
             for labels in self.average.sets.values():
                 self._check_selected({self.average.axis: labels}, self.axis)
-        for claim in self.claims:
+        for claim in (*self.claims, *self.goals):
             for rule in claim.rules:
                 for selection in rule.selections:
                     self._check_selected(selection, self.shown_axis)

@@ -104,6 +104,8 @@ def origin_of_data(record: Record) -> str:
     The data of the disc task are always drawn.
     """
     task = (record.get("config") or {}).get("task") or {}
+    if task.get("kind") == "pushing":
+        return "simulated pushes, rendered images"
     if task.get("kind") != "kitti":
         return ""
     if task.get("root"):

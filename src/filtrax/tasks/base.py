@@ -1,7 +1,7 @@
 """What a task is: data, a model to train on them, and what to look at afterwards."""
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -36,6 +36,19 @@ class View(eqx.Module):
     offset: Float[np.ndarray, " 2"]
 
 
+class Sketch(eqx.Module):
+    """What states look like on the plane of their first two components, in the units of these.
+
+    **Attributes:**
+
+    - `outlines`: of what is tracked, closed polygons, one for each state.
+    - `arrows`: from where to where, some for each state. One that ends where it begins is a point.
+    """
+
+    outlines: Float[np.ndarray, "t points 2"]
+    arrows: Float[np.ndarray, "t arrows 2 2"]
+
+
 class AbstractTask(abc.ABC):
     """A data set with splits, the models for it, and how it is looked at.
 
@@ -48,9 +61,21 @@ class AbstractTask(abc.ABC):
     units: ClassVar[tuple[str, ...]]
     """Of the components of the state."""
 
+    meanings: ClassVar[tuple[str, ...] | None] = None
+    """What the components of the state are, in words, where their names do not say it."""
+
+    position: ClassVar[tuple[int, ...]] = (0, 1)
+    """Which components of an observation are where the target is: visible pixels tell of these."""
+
+    full_view: ClassVar[int | None] = None
+    """From so many visible pixels on the target counts as fully visible, if that is one number."""
+
     contrast: ClassVar[tuple[float, float, float]]
     """How far good and bad samples are from the true observation when a likelihood is pretrained:
     standard deviation of the good ones, mean and standard deviation of the bad ones."""
+
+    contrast_units: ClassVar[tuple[float, ...] | None] = None
+    """What these are counted in, one for each component of an observation; None: natural units."""
 
     model_settings: ClassVar[type]
     """The dataclass of what a configuration file may say of the model."""
@@ -82,6 +107,14 @@ class AbstractTask(abc.ABC):
         return None
 
     @property
+    def terms(self) -> Mapping[str, Callable[..., Any]]:
+        """Objectives of the task's own, by the names that stages of training give weights to.
+
+        They are called as all objectives are: `term(filt, model, trajectory, progress, key)`.
+        """
+        return {}
+
+    @property
     def shape(self) -> "AbstractTask":
         """The task without what changes the numbers of its data, but not their shapes.
 
@@ -100,6 +133,23 @@ class AbstractTask(abc.ABC):
     @abc.abstractmethod
     def view(self) -> View | None:
         """Where states are in these images, or None where images do not show it."""
+
+    def projection(self) -> Float[np.ndarray, "3 3"] | None:
+        """How images show the plane of the first two components, where they do it in perspective.
+
+        The pixel (column, row), times some number, and that number are this matrix times (x, y, 1).
+        """
+        return None
+
+    def sketch(self, trajectory: Trajectory, states: Float[np.ndarray, "t x"]) -> Sketch | None:
+        """What states would look like in one trajectory; None where positions say it all."""
+        del trajectory, states
+        return None
+
+    def companions(self, trajectory: Trajectory) -> dict[str, Float[np.ndarray, "t 2"]]:
+        """The paths of what else moves on that plane, and is no part of the state, by name."""
+        del trajectory
+        return {}
 
     def scores(
         self, data: Trajectory, differences: Float[np.ndarray, "*b n t x"]

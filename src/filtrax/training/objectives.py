@@ -12,7 +12,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array
+import numpy as np
+from jaxtyping import Array, Bool
 
 from filtrax.arrays import Key, Scalar
 from filtrax.filters import AbstractFilter, filter_trajectory
@@ -78,21 +79,32 @@ def sensor_nll(
 ) -> Scalar:
     """-ln N(h(x_t); z_t, R_t): the measurement against what should be observed.
 
-    Averaged over steps whose state is labelled and of which something was observed.
+    Averaged over steps whose state is labelled and of which something was observed. An observation
+    that has the name of a component that means nothing in the sequence is left out.
     """
     del filt, progress
     model = model.bind(trajectory.context)
     measurements = sense_all(
         model, trajectory.readings, trajectory.observed, trajectory.context, key=key
     )
-    states, labels = trajectory.known_states()
+    states, meaningful = trajectory.known_states()[0], _meaningful(model, trajectory)
 
     def one(measurement, state):
         difference = model.observation_space.difference(measurement.value, model.observe(state))
-        return -gaussian_log_density(difference, measurement.covariance, measurement.seen())
+        seen = measurement.seen() & meaningful
+        return -gaussian_log_density(difference, measurement.covariance, seen)
 
-    counts = labels.all(-1) & jax.vmap(lambda m: m.seen().any())(measurements)
+    counts = trajectory.complete() & jax.vmap(lambda m: m.seen().any())(measurements)
     return average(jax.vmap(one)(measurements, states), counts)
+
+
+def _meaningful(model: StateSpaceModel, trajectory: Trajectory) -> Bool[Array, " z"]:
+    """Which components of an observation mean something in a sequence."""
+    names, observed = model.state_space.names, model.observation_space.names
+    if trajectory.meaningless is None:
+        return jnp.ones(len(observed), bool)
+    gone = [trajectory.meaningless[names.index(n)] if n in names else False for n in observed]
+    return ~jnp.stack([jnp.asarray(each) for each in gone])
 
 
 def process_nll(
@@ -113,7 +125,7 @@ def process_nll(
         return -gaussian_log_density(difference, covariance, labels)
 
     losses = jax.vmap(one)(states[:-1], states[1:], controls, labels[1:])
-    return average(losses, labels[:-1].all(-1) & labels[1:].any(-1))
+    return average(losses, trajectory.complete()[:-1] & labels[1:].any(-1))
 
 
 def l2(
@@ -139,8 +151,9 @@ class LikelihoodContrast(eqx.Module):
     """Pretrains a learned likelihood: it learns to tell near observations from far ones.
 
     Binary cross-entropy with logits on observations that are drawn close to the true one
-    (label 1: N(0, near_std²) added) and far from it (label 0: N(±far_mean, far_std²)). Its
-    optimum is a log density ratio, which is what the filter adds to its log weights.
+    (label 1: N(0, near_std²) added) and far from it (label 0: N(±far_mean, far_std²)), all counted
+    in `units`, one for each component of an observation, if these differ. Its optimum is a log
+    density ratio, which is what the filter adds to its log weights.
     (Kloss et al. 2021, supplement, treat the output as a probability here and as a logarithm in
     the filter; this is the consistent form.)
     """
@@ -149,6 +162,7 @@ class LikelihoodContrast(eqx.Module):
     far_mean: float
     far_std: float
     num_samples: int = eqx.field(default=6, static=True)
+    units: tuple[float, ...] | None = eqx.field(default=None, static=True)
 
     def __call__(self, filt, model, trajectory, progress, key) -> Scalar:
         """The objective of one trajectory."""
@@ -156,14 +170,15 @@ class LikelihoodContrast(eqx.Module):
         sensor_key, near_key, far_key = jr.split(key, 3)
         model, trajectory = sense_trajectory(model, trajectory, key=sensor_key)
         model = model.bind(trajectory.context)
-        states, labels = trajectory.known_states()
-        true = jax.vmap(model.observe)(states)
+        true = jax.vmap(model.observe)(trajectory.known_states()[0])
         shape = (true.shape[0], self.num_samples, true.shape[1])
         sign = jnp.where(jnp.arange(self.num_samples) % 2 == 0, 1.0, -1.0).astype(true.dtype)
         near = self.near_std * jr.normal(near_key, shape, true.dtype)
         near = near.at[:, 0].set(0.0)  # one is exact
         far = self.far_std * jr.normal(far_key, shape, true.dtype)
         far = far + self.far_mean * sign[None, :, None]
+        if self.units is not None:
+            near, far = (x * np.asarray(self.units, x.dtype)[None, None, :] for x in (near, far))
 
         def scores(measurement, true, offsets):
             score = lambda offset: model.likelihood(  # noqa: E731
@@ -174,8 +189,8 @@ class LikelihoodContrast(eqx.Module):
         good = jax.vmap(scores)(trajectory.readings, true, near)
         bad = jax.vmap(scores)(trajectory.readings, true, far)
         losses = jax.nn.softplus(-good).mean(-1) + jax.nn.softplus(bad).mean(-1)
-        counts = labels.all(-1) & jax.vmap(lambda m: m.seen().any())(trajectory.readings)
-        return average(losses, counts)
+        seen = jax.vmap(lambda m: m.seen().any())(trajectory.readings)
+        return average(losses, trajectory.complete() & seen)
 
 
 class Until(eqx.Module):

@@ -3,6 +3,7 @@ import gzip
 import importlib.util
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -15,7 +16,13 @@ from filtrax.tasks.pushing.recordings.endpoints import (
     wrapped_difference,
 )
 from filtrax.tasks.pushing.recordings.outlines import read_outlines, read_shapes
-from filtrax.tasks.pushing.recordings.sequences import chained, free_path, labelled
+from filtrax.tasks.pushing.recordings.sequences import (
+    Chain,
+    chained,
+    free_path,
+    labelled,
+    recorded,
+)
 from filtrax.tasks.pushing.recordings.trials import TABLES, Frames, read_trial, resampled
 from filtrax.tasks.pushing.shapes import TIP_RADIUS, shape
 
@@ -210,6 +217,7 @@ def test_broken_trials_are_refused(tmp_path):
 
 
 SQUARE = shape("rect1")
+FRICTION = Friction(30.0, 0.25)
 TOUCHING = 45 + TIP_RADIUS
 
 
@@ -225,17 +233,21 @@ def straight_trial(num_frames=4, angle=0.0):
 
 
 def test_a_chain_begins_where_the_last_trial_ended_and_never_passes_through_the_object():
-    poses, tips = chained(SQUARE, [straight_trial(), straight_trial(angle=90.0)])
+    chain = chained(SQUARE, [straight_trial(), straight_trial(angle=90.0)], free_length=10.0)
+    poses, tips, pushes = chain
     assert np.hypot(*np.diff(poses[:, :2], axis=0).T).max() == pytest.approx(10.0)
     # The second push is moved and turned so that it is like the first one.
     assert poses[-1] == pytest.approx([60, 0, 0], abs=1e-3)
     assert tips[-1] == pytest.approx([60 - TOUCHING, 0], abs=1e-3)
     assert (np.abs(tips - poses[:, :2]).max(1) > TOUCHING - 1e-3).all()
+    moved = np.hypot(*np.diff(poses[:, :2], axis=0).T) > 1
+    assert (pushes[:-1] == moved).all()
+    assert 6 == moved.sum() < len(moved)
     with pytest.raises(ValueError, match="a trial at least"):
         chained(SQUARE, [])
 
 
-def test_free_motion_goes_around_in_equal_steps():
+def test_free_motion_goes_around_in_steps_that_are_not_too_long():
     start, end = np.asarray([-TOUCHING, 0.0]), np.asarray([TOUCHING, 10.0])
     path = free_path(SQUARE, np.zeros(3), start, end, 8.0)
     steps = np.hypot(*np.diff(np.stack([start, *path, end]), axis=0).T)
@@ -249,30 +261,39 @@ def test_labels_of_a_push_with_free_motion_before_and_after():
     before, after = [[-80.0, 0.0], [-70.0, 0.0], [-60.0, 0.0]], [[10.0 - TOUCHING, 0.0]]
     tips = np.concatenate([before, push.tips, after])
     poses = np.concatenate([np.zeros((3, 3)), push.poses, push.poses[-1:]])
-    poses[:, 2] = 180.0  # The rotation counts from the first frame.
-    sequence = labelled(SQUARE, poses, tips, Friction(30.0, 0.25))
-    states = sequence.states
-    assert len(sequence) == len(tips) - 1
-    assert states[:, 9].tolist() == [0, 0, 0, 1, 1, 1, 0]
-    free = states[:, 9] == 0
-    assert states[free, 5:7] == pytest.approx(tips[:-1][free])
-    assert np.abs(states[free, 7:9]).max() == 0
-    assert np.abs(states[:, 2]).max() == 0
-    assert states[:, 3] == pytest.approx(np.full(7, 9.0))
-    assert states[:, 4] == pytest.approx(np.full(7, 14.036), abs=1e-3)
-    assert sequence.controls[1:] == pytest.approx(np.diff(tips[:-1], axis=0))
-    assert sequence.next_tips == pytest.approx(tips[1:])
-    assert np.hypot(*states[~free, 7:9].T) == pytest.approx(1.0)
+    poses[:, 2] = np.where(np.arange(8) % 2, 180.0, -180.0)
+    chain = Chain(poses, tips, np.ones(8, bool))
+    sequence = jax.tree.map(lambda leaf: np.asarray(leaf)[0], labelled("rect1", chain, FRICTION))
+    touches = sequence.touches
+    assert touches.tolist() == [False] * 3 + [True] * 3 + [False]
+    assert sequence.points[~touches] == pytest.approx(tips[:-1][~touches])
+    assert np.abs(sequence.normals[~touches]).max() == 0
+    assert np.hypot(*sequence.normals[touches].T) == pytest.approx(1.0)
+    assert np.ptp(sequence.poses[:, 2]) == 0
+    assert float(sequence.friction) == pytest.approx(9.0)
+    assert float(sequence.half_angle) == pytest.approx(14.036, abs=1e-3)
+    assert sequence.tips == pytest.approx(tips)
     with pytest.raises(ValueError, match=r"as many poses as tips, .* got 8 and 7"):
-        labelled(SQUARE, poses, tips[1:], Friction(30.0, 0.25))
+        labelled("rect1", chain._replace(tips=tips[1:]), FRICTION)
 
 
 def test_the_contact_is_the_nearest_point_of_the_outline():
     push = straight_trial()
-    sequence = labelled(SQUARE, push.poses, push.tips, Friction(30.0, 0.25))
+    sequence = labelled("rect1", Chain(push.poses, push.tips, np.ones(4, bool)), FRICTION)
     expected = push.tips[:-1] + np.asarray([TIP_RADIUS, 0.0])
-    assert sequence.states[:, 5:7] == pytest.approx(expected, abs=1e-6)
-    assert sequence.states[:, 7:9] == pytest.approx(np.tile([1.0, 0.0], (3, 1)), abs=1e-6)
+    assert np.asarray(sequence.points[0]) == pytest.approx(expected, abs=1e-6)
+    normals = np.tile([1.0, 0.0], (3, 1))
+    assert np.asarray(sequence.normals[0]) == pytest.approx(normals, abs=1e-6)
+
+
+def test_a_recorded_sequence_is_about_the_middle_of_the_image():
+    sequence = recorded("rect1", [straight_trial(), straight_trial()], FRICTION)
+    x, y = np.asarray(sequence.poses[0, :, :2]).T
+    assert x.min() == pytest.approx(-30.0)
+    assert y == pytest.approx(0.0 * y, abs=1e-6)
+    # Where the tip touches, it is as far from the object as in the recording.
+    touched = np.asarray(sequence.tips[0, :-1] - sequence.poses[0, :, :2])[sequence.touches[0]]
+    assert touched[:, 0] == pytest.approx(np.full(6, -TOUCHING))
 
 
 def test_the_real_trial(real_pushes):
@@ -282,15 +303,14 @@ def test_the_real_trial(real_pushes):
     assert np.hypot(*travel) == pytest.approx(50.0, abs=0.1)
     frames = resampled(trial)
     assert len(frames.tips) == 5
-    here = shape("hex")
-    poses, tips = chained(here, [frames, frames])
-    sequence = labelled(here, poses, tips, Friction(37.0, 0.2))
-    assert sequence.states[:4, 9].tolist() == [1, 1, 1, 0]
+    sequence = recorded("hex", [frames, frames], FRICTION)
+    touches = np.asarray(sequence.touches[0])
+    assert touches[:4].tolist() == [True, True, True, False]
+    assert touches.sum() == 6
+    assert np.abs(sequence.poses[0, :, :2]).max() < 100
     # The tip touches the outline, to the accuracy of the registration.
-    touching = sequence.states[:, 9] == 1
-    gaps = np.hypot(*(sequence.states[touching, 5:7] - sequence.tips[touching]).T) - TIP_RADIUS
-    assert np.abs(gaps).max() < 1.5
-    assert touching.sum() == 6
+    offsets = np.asarray(sequence.points[0] - sequence.tips[0, :-1])[touches]
+    assert np.abs(np.hypot(*offsets.T) - TIP_RADIUS).max() < 1.5
 
 
 def test_the_real_table(real_pushes):

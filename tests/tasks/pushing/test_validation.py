@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from filtrax.cli.data import app
+from filtrax.tasks.pushing import agreement
 from filtrax.tasks.pushing.calibration import (
     LENGTH,
     PUSHER,
@@ -230,6 +231,7 @@ def test_the_verb_prints_a_table_of_models_that_get_better(tmp_path, monkeypatch
     )
     pushes = with_ends(some_pushes(("rect1", "hex"), 40, travel=25.0), truth)
     write(tmp_path / "push_endpoints_abs.csv", pushes)
+    monkeypatch.setattr(agreement, "SEQUENCES_PER_OBJECT", 5)
     found = validate(tmp_path, residual=ResidualTraining(2, 2, coarseness=15))
     names = [row.name for row in found.rows]
     medians = [float(np.median(row.rotation)) for row in found.rows]
@@ -238,6 +240,12 @@ def test_the_verb_prints_a_table_of_models_that_get_better(tmp_path, monkeypatch
     assert medians[0] > medians[1] > medians[2] > medians[3]
     assert medians[3] < 0.2
     assert len(found.pushes) == 40
+    assert [row.name for row in found.simulator] == ["rect1", "hex"]
+    for row in found.simulator:
+        # Simulated pushes are disturbed; those of the table are not, and were fitted.
+        assert row.num_pushes > 10
+        assert (row.simulated[:, 0] > 0.5).all()
+        assert (row.ratios[:, 0] > 3).all()
     # The verb shows what was found, and need not find it again.
     monkeypatch.setattr("filtrax.tasks.pushing.validation.validate", lambda *_, **__: found)
     result = CliRunner().invoke(app, ["pushing", "--validate", str(tmp_path)])
@@ -245,7 +253,21 @@ def test_the_verb_prints_a_table_of_models_that_get_better(tmp_path, monkeypatch
     assert "40 pushes were predicted" in result.output
     for text in ("Median", "75th percentile", "90th percentile", "moved > 5 mm", "hex (20)"):
         assert text in result.output
+    ratio = " / ".join(f"{number:.2f}" for number in found.simulator[1].ratios[:, 0])
+    assert ratio in result.output.split("simulated sequences")[1]
     assert f"{medians[0]:.2f}" in result.output
+
+
+@pytest.mark.long
+def test_the_simulator_is_as_uncertain_as_real_pushes(real_pushes):
+    """The goal of all objects for two of them, with some room for the luck of fewer pushes."""
+    pushes = read_endpoints(next(real_pushes.glob("push_endpoints*.csv*")))
+    chosen = {name: shape(name) for name in ("rect1", "butter")}
+    groups = grouped(pushes, chosen, np.isin(pushes.shapes, [*chosen]))
+    start = agreement.simulated_calibrations(groups.names)
+    real = agreement.errors(groups, fit(groups, start, REGISTRATION, (2.0, 1.0, 1.0, 1.0)))
+    for row in agreement.compare(groups.names, real):
+        assert row.ratios == pytest.approx(np.ones((2, 3)), abs=0.25)
 
 
 @pytest.mark.long

@@ -1,12 +1,12 @@
 """A table of ours beside the paper's, as data: the page and the terminal print the same."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
 from filtrax.reproduction.axes import Place
-from filtrax.reproduction.claims import Verdict, judge
+from filtrax.reproduction.claims import Claim, Verdict, judge
 from filtrax.reproduction.display.measures import Measure, measure_of
 from filtrax.reproduction.tables import Table, cell_name
 from filtrax.reproduction.values import Measured, Record, lost, lost_at, measured_at
@@ -200,10 +200,18 @@ class Comparison:
 
         A claim that is not about the cells of a column has no verdict there.
         """
+        return self._judged(self.table.claims)
+
+    @cached_property
+    def goals(self) -> list[dict[str, Verdict]]:
+        """The same for the goals."""
+        return self._judged(self.table.goals)
+
+    def _judged(self, claims: Iterable[Claim]) -> list[dict[str, Verdict]]:
         names = [axis.name for axis in self.table.axes]
         columns = self.table.axis(COLUMN).labels if COLUMN in names else ("",)
         found = []
-        for claim in self.table.claims:
+        for claim in claims:
             judged = {
                 name: judge(claim, self.table, self.records, {COLUMN: name} if name else None)
                 for name in columns

@@ -90,6 +90,14 @@ _OF_TASK = {
         "translation_error": Measure("translation error at the end", "m/m", 3, False, _low),
         "rotation_error": Measure("rotation error at the end", "°/m", 3, False, _low),
     },
+    "pushing": {
+        "distance": Measure("mean distance", "mm, °, mm²/100 together", badness=_low),
+        "sensor_error": Measure("sensor error", "mm, ° together", badness=_low),
+        "nll": Measure("NLL", decimals=1, badness=_low),
+        "nees": Measure("NEES (ideal 10)", badness=_distance_to(10.0)),
+        "translation": Measure("translation error", "mm", badness=_low),
+        "rotation": Measure("rotation error", "°", badness=_low),
+    },
 }
 """What is otherwise, or more, for a task."""
 

@@ -48,6 +48,8 @@ _FIRST = (
     "kitti_length",
     "kitti_ukf_scaling",
     "kitti_position",
+    "pushing_benchmark",
+    "pushing_noise",
 )
 """The tables that come first; the others follow in the order of their names."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from filtrax.reproduction.claims import Verdict
+from filtrax.reproduction.claims import Claim, Verdict
 from filtrax.reproduction.display.comparison import Block, Comparison, Entry, Grid
 from filtrax.reproduction.display.measures import Measure
 from filtrax.reproduction.values import Measured, Record, origin_of_data
@@ -34,7 +34,8 @@ def section(compared: Comparison, figures: Iterable[str] = ()) -> str:
     parts += [text for block in compared.blocks for text in _block(block)]
     parts += _folded("Why settings were refused", _refusals(compared))
     parts += figures
-    parts += _claims(compared)
+    parts += _claims("What the paper says", table.claims, compared.verdicts)
+    parts += _claims("What we want", table.goals, compared.goals)
     if table.deviations:
         parts.append("**What differs from the paper**")
         parts.append("\n".join(f"- {sentence}" for sentence in table.deviations))
@@ -204,19 +205,26 @@ def _number(measure: Measure, measured: Measured | None) -> str:
     return measure.text(measured) + mark
 
 
-def _claims(compared: Comparison) -> list[str]:
-    claims = list(zip(compared.table.claims, compared.verdicts, strict=True))
+def _claims(
+    heading: str, said: Sequence[Claim], verdicts: Sequence[Mapping[str, Verdict]]
+) -> list[str]:
+    claims = list(zip(said, verdicts, strict=True))
     if not claims:
         return []
     columns = list(dict.fromkeys(name for _, verdicts in claims for name in verdicts))
+    has_sections = any(claim.section for claim in said)
     rows = [
-        [claim.says, claim.section, *(_judged(verdicts.get(name)) for name in columns)]
+        [
+            *([claim.says, claim.section] if has_sections else [claim.says]),
+            *(_judged(verdicts.get(name)) for name in columns),
+        ]
         for claim, verdicts in claims
     ]
-    head = ("claim", "section", *(name or "verdict" for name in columns))
+    what = ("claim", "section") if has_sections else ("goal",)
+    head = (*what, *(name or "verdict" for name in columns))
     contrary = [line for _, verdicts in claims for line in _contrary(verdicts)]
     folded = _folded(f"The {len(contrary)} comparisons that do not come out so", contrary)
-    return ["**What the paper says**", markdown_table(head, rows, "---|"), *folded]
+    return [f"**{heading}**", markdown_table(head, rows, "---|"), *folded]
 
 
 def _judged(verdict: Verdict | None) -> str:

@@ -38,11 +38,12 @@ def print_table(table: Table, records: Mapping[str, Record], console: Console) -
             for grid in block.grids:
                 heading = ", ".join(filter(None, (block.title, grid.heading)))
                 console.print(Text(f"\n{heading}"), _lines(grid))
-    for claim, verdicts in zip(table.claims, compared.verdicts, strict=True):
+    said = (*table.claims, *table.goals)
+    for claim, verdicts in zip(said, [*compared.verdicts, *compared.goals], strict=True):
         known = {name: verdict for name, verdict in verdicts.items() if verdict.judged}
         if known:
-            said = [f"{name}: {judged(verdict)}".lstrip(": ") for name, verdict in known.items()]
-            console.print(Text(f"- {claim.says} {'; '.join(said)}"))
+            found = [f"{name}: {judged(verdict)}".lstrip(": ") for name, verdict in known.items()]
+            console.print(Text(f"- {claim.says} {'; '.join(found)}"))
 
 
 def print_list(console: Console, out: Path) -> None:

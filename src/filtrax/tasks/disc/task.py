@@ -77,6 +77,7 @@ class DiscTask(AbstractTask):
     units: ClassVar[tuple[str, ...]] = ("px", "px", "px/step", "px/step")
     contrast: ClassVar[tuple[float, float, float]] = (2.0, 40.0, 20.0)
     model_settings: ClassVar[type] = DiscModel
+    full_view: ClassVar[int | None] = 145  # of the target's 149 pixels
 
     num_distractors: int = 30
     noise: NoiseKind = "constant"

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float
 
-from filtrax.arrays import Key
+from filtrax.arrays import Key, Scalar
 from filtrax.checks import as_float
 from filtrax.tasks.pushing.physics import (
     Correction,
@@ -110,6 +110,23 @@ def push_along(
 
     keys = None if key is None else jr.split(key, tips.shape[0] - 1)
     return jax.lax.scan(step, (pose, tips[0]), (tips[1:], keys))[1]
+
+
+class Nearest(NamedTuple):
+    """The point of an outline that is nearest to a place, in the world."""
+
+    distance: Scalar
+    """Of the place, negative inside."""
+    point: Float[Array, " 2"]
+    normal: Float[Array, " 2"]
+    """Inward."""
+
+
+def nearest(shape: Shape, pose: Float[Array, " 3"], place: Float[Array, " 2"]) -> Nearest:
+    """Where an object would be touched from a place."""
+    distance, inward = distance_and_normal(shape, rotated(place - pose[:2], -pose[2]))
+    normal = rotated(inward, pose[2])
+    return Nearest(distance, place + distance * normal, normal)
 
 
 def straight_path(

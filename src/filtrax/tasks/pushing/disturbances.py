@@ -1,11 +1,16 @@
 """What makes real pushes differ from the physics, as numbers that were fitted to real pushes.
 
-Under an object, pressure and friction change from push to push, and within one push the object does
-not follow the limit surface exactly. `disturbed` draws both: a c, a μ and a centre of friction for
-the push, and a turning about the contact and a sliding along the tip that are partly the same all
-along the push and partly new in each small step. They are larger where the contact slides.
+Under an object, pressure and friction change from place to place and from push to push, and within
+one push the object does not follow the limit surface exactly. `of_sequence` draws c and μ of a
+sequence of pushes. `disturbed` draws those of one of its pushes, a centre of friction, and a
+turning about the contact and a sliding along the tip that are partly the same all along the push
+and partly new in each small step. They are larger where the contact slides.
+
+The numbers were found by `benchmarks/pushing_simulator.py`. They are frozen, like those of
+`simulator`: whatever was trained on simulated pushes rests on them.
 """
 
+import dataclasses
 import math
 
 import equinox as eqx
@@ -45,20 +50,20 @@ class Spread(eqx.Module):
 
 _REAL = {
     # c, μ; spreads of ln c, ln μ, centre, slide, spin, tail
-    "rect1": (33.4, 0.135, 0.203, 0.144, 1.954, 0.008, 0.033, 0.430),
-    "rect2": (20.5, 0.204, 0.310, 0.345, 2.002, 0.009, 0.027, 0.285),
-    "rect3": (55.7, 0.239, 0.204, 0.269, 0.644, 0.023, 0.014, 0.676),
-    "tri1": (48.4, 0.192, 0.213, 0.468, 1.536, 0.032, 0.032, 0.568),
-    "tri2": (41.3, 0.147, 0.274, 0.114, 0.832, 0.010, 0.036, 0.601),
-    "tri3": (76.7, 0.212, 0.063, 0.513, 1.734, 0.016, 0.033, 0.789),
-    "ellip1": (25.3, 0.225, 0.511, 0.101, 1.700, 0.015, 0.018, 0.463),
-    "ellip2": (15.3, 0.192, 0.645, 0.201, 0.652, 0.009, 0.018, 0.475),
-    "ellip3": (29.4, 0.212, 0.199, 0.137, 3.761, 0.006, 0.028, 0.160),
-    "hex": (40.0, 0.194, 0.340, 0.348, 3.450, 0.015, 0.027, 0.831),
-    "butter": (36.6, 0.262, 0.124, 0.167, 2.638, 0.023, 0.046, 0.323),
+    "rect1": (33.5, 0.147, 0.252, 0.227, 1.559, 0.012, 0.022, 0.488),
+    "rect2": (20.6, 0.210, 0.209, 0.829, 1.688, 0.008, 0.025, 0.610),
+    "rect3": (56.9, 0.248, 0.116, 0.134, 1.186, 0.012, 0.026, 0.820),
+    "tri1": (48.0, 0.189, 0.164, 0.307, 1.246, 0.026, 0.036, 0.699),
+    "tri2": (44.5, 0.141, 0.217, 0.183, 0.826, 0.010, 0.033, 0.901),
+    "tri3": (80.1, 0.193, 0.064, 0.231, 1.057, 0.020, 0.029, 0.972),
+    "ellip1": (24.7, 0.227, 0.501, 0.171, 1.822, 0.007, 0.029, 0.370),
+    "ellip2": (15.5, 0.186, 0.434, 0.241, 1.118, 0.013, 0.016, 0.603),
+    "ellip3": (29.7, 0.219, 0.283, 0.218, 2.023, 0.012, 0.026, 0.467),
+    "hex": (40.3, 0.205, 0.305, 0.258, 2.728, 0.016, 0.024, 1.098),
+    "butter": (37.6, 0.294, 0.130, 0.181, 3.359, 0.019, 0.036, 0.523),
 }
-"""Fitted to pushes on the surface "abs": c and μ to where one half of them ends, the spreads to the
-quantiles of how far all of them end from where the physics says."""
+"""Fitted to pushes on the surface "abs": c and μ to where they end, the spreads to the quantiles of
+how far they end from where the physics says."""
 
 
 def real_friction(name: str) -> tuple[Friction, Spread]:
@@ -66,6 +71,20 @@ def real_friction(name: str) -> tuple[Friction, Spread]:
     check_known("An object must be one of the data set", {name} - {*_REAL}, NAMES)
     length, coefficient, *spreads = (jnp.asarray(number, float) for number in _REAL[name])
     return Friction(length, coefficient, jnp.zeros(2)), Spread(*spreads)
+
+
+SEQUENCE_SHARE = 0.5
+"""Of the variance of ln c and ln μ: what all pushes of a sequence have in common."""
+
+
+def of_sequence(friction: Friction, spread: Spread, *, key: Key) -> tuple[Friction, Spread]:
+    """The friction of a sequence of pushes, and how much its pushes still differ from it."""
+    spreads = jnp.stack([spread.length, spread.coefficient])
+    drawn = math.sqrt(SEQUENCE_SHARE) * spreads * jr.normal(key, (2,), spreads.dtype)
+    factors, rest = jnp.exp(_limited(drawn)), math.sqrt(1 - SEQUENCE_SHARE) * spreads
+    length, coefficient = friction.length * factors[0], friction.coefficient * factors[1]
+    own = dataclasses.replace(friction, length=length, coefficient=coefficient)
+    return own, dataclasses.replace(spread, length=rest[0], coefficient=rest[1])
 
 
 SLIDING_FACTOR = 2.0
@@ -77,17 +96,17 @@ _STEP_REACH = 10.0
 
 def disturbed(friction: Friction, spread: Spread, *, key: Key) -> tuple[Friction, Disturbance]:
     """The friction of one push, and the disturbance of its small steps for `push_along`."""
-    keys = jr.split(key, 5)
     dtype = friction.length.dtype
-    factor = jnp.exp(spread.tail * jr.normal(keys[0], (), dtype))
+    # One draw of all numbers: each costs a compiler some time.
+    draws = jr.normal(key, (7,), dtype)
+    factor = jnp.exp(spread.tail * draws[0])
     drawn = Friction(
-        friction.length * jnp.exp(_limited(factor * spread.length * jr.normal(keys[1], (), dtype))),
-        friction.coefficient
-        * jnp.exp(_limited(factor * spread.coefficient * jr.normal(keys[2], (), dtype))),
-        friction.centre + factor * spread.centre * jr.normal(keys[3], (2,), dtype),
+        friction.length * jnp.exp(_limited(factor * spread.length * draws[1])),
+        friction.coefficient * jnp.exp(_limited(factor * spread.coefficient * draws[2])),
+        friction.centre + factor * spread.centre * draws[3:5],
     )
     stds = factor * jnp.stack([spread.slide, spread.spin])
-    bias = math.sqrt(1 - STEP_SHARE) * stds * jr.normal(keys[4], (2,), dtype)
+    bias = math.sqrt(1 - STEP_SHARE) * stds * draws[5:]
 
     def disturb(touch: Touch, result: Push, key: Key) -> Float[Array, " 3"]:
         length = _length(touch.displacement)
@@ -104,7 +123,7 @@ def disturbed(friction: Friction, spread: Spread, *, key: Key) -> tuple[Friction
 def simulated_ends(
     groups: Groups, calibration: Calibration, spreads: Spread, *, key: Key
 ) -> Float[np.ndarray, "shapes places 3"]:
-    """Where disturbed pushes end, if they begin as real ones do.
+    """Where pushes end that begin as these do, if each belongs to a sequence of its own.
 
     `calibration` and `spreads` have a leading axis of objects.
     """
@@ -116,8 +135,9 @@ def simulated_ends(
 @eqx.filter_jit
 def _simulated_ends(shapes, starts, tips, calibration, spreads, keys, num_steps):
     def of_push(shape, start, tips, calibration, spread, key):
-        friction_key, key = jr.split(key)
-        friction, disturb = disturbed(calibration.friction, spread, key=friction_key)
+        sequence_key, friction_key, key = jr.split(key, 3)
+        friction, spread = of_sequence(calibration.friction, spread, key=sequence_key)
+        friction, disturb = disturbed(friction, spread, key=friction_key)
         drawn = Calibration(friction, calibration.registration)
         return predicted_end(shape, start, tips, drawn, num_steps, disturb=disturb, key=key)
 

@@ -5,12 +5,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Bool, Float
 
-from filtrax.arrays import Key
+from filtrax.tasks.pushing.agreement import Agreement, compare, errors
 from filtrax.tasks.pushing.calibration import (
     CENTRE,
     LENGTH,
@@ -23,7 +22,6 @@ from filtrax.tasks.pushing.calibration import (
     grouped,
     predict,
 )
-from filtrax.tasks.pushing.disturbances import real_friction, simulated_ends
 from filtrax.tasks.pushing.physics import Correction
 from filtrax.tasks.pushing.recordings.endpoints import (
     Pushes,
@@ -76,6 +74,8 @@ class Validation:
     """Of the objects."""
     calibrations: Mapping[str, Calibration]
     """By the names of rows, with a leading axis of objects."""
+    simulator: tuple[Agreement, ...] = ()
+    """How errors of `SIMULATED` on all real pushes compare with those on simulated ones."""
 
     def parts(self) -> dict[str, Bool[np.ndarray, " pushes"]]:
         """Which pushes belong to each object, to all, and to those that moved the object."""
@@ -117,15 +117,16 @@ def validate(
         calibration = fit(train, calibration, free)
         calibrations[name] = calibration
         rows.append(_tested(name, test, calibration))
-        if name == SIMULATED:
-            rows.append(_simulated(test, calibration, jr.key(seed)))
+    progress("simulated pushes")
+    everything = grouped(pushes, shapes, np.ones(len(pushes), bool))
+    simulator = compare(test.names, errors(everything, calibrations[SIMULATED]), seed)
     if residual is not None:
         name = "+ learned correction"
         progress(name)
         correct = train_corrections(train, calibration, residual, key=jr.key(seed))
         rows.append(_tested(name, test, calibration, correct))
     order = test.indices[test.weights > 0]
-    return Validation(pushes[order], tuple(rows), test.names, calibrations)
+    return Validation(pushes[order], tuple(rows), test.names, calibrations, simulator)
 
 
 def halves(pushes: Pushes, seed: int) -> Bool[np.ndarray, " pushes"]:
@@ -179,15 +180,6 @@ def _tested(
     name: str, test: Groups, calibration: Calibration, correct: Correction | None = None
 ) -> Row:
     return _row(name, test, predict(test, calibration, correct))
-
-
-def _simulated(test: Groups, calibration: Calibration, key: Key) -> Row:
-    """Errors of the same model if the ends are simulated ones."""
-    spreads = [real_friction(name)[1] for name in test.names]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *spreads)
-    ends = simulated_ends(test, calibration, stacked, key=key)
-    imagined = dataclasses.replace(test, ends=jnp.asarray(ends))
-    return _tested("the same, simulated", imagined, calibration)
 
 
 def _row(name: str, test: Groups, ends: np.ndarray) -> Row:

@@ -1,152 +1,118 @@
-"""Sequences of states from recorded pushes, with free motion of the pusher between them."""
+"""Sequences from recorded pushes, with free motion of the pusher between them."""
 
-import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from filtrax.tasks.pushing.contact import Friction
+from filtrax.tasks.pushing.contact import Friction, nearest
 from filtrax.tasks.pushing.physics import half_angle_of
 from filtrax.tasks.pushing.recordings.trials import Frames
-from filtrax.tasks.pushing.shapes import (
-    TIP_RADIUS,
-    Shape,
-    distance_and_normal,
-    from_data_set,
-    rotated,
-    signed_distance,
-)
+from filtrax.tasks.pushing.sequences import Sequences
+from filtrax.tasks.pushing.shapes import NAMES, TIP_RADIUS, Shape, from_data_set, shape
+from filtrax.tasks.pushing.simulator import FREE_LENGTH
+from filtrax.tasks.pushing.ways import way_around
 
-FREE_STEP = 10.0
-"""Length in mm of a free step of the pusher: 50 mm/s at 5 Hz."""
-CLEARANCE = 5.0
-"""Between the tip and the object in mm while the pusher goes around it."""
 STILL = 0.1
 """Motion of an object in mm, or in degrees, that is noise of the measurement."""
 REGISTRATION_ERROR = 1.0
 """Of measured tips relative to measured objects, in mm."""
 
 
-@dataclasses.dataclass(frozen=True)
-class PushSequence:
-    """What happens to one object, frame by frame; mm and degrees.
+class Chain(NamedTuple):
+    """Object and pusher, frame by frame; mm and degrees."""
 
-    The control of a frame is the displacement of the pusher on the way to it, and its contact is
-    that of the push that comes next.
-    """
-
-    states: np.ndarray
-    """`physics.STATE` [n, 10]; the rotation is the one since the first frame."""
-    controls: np.ndarray
-    """[n, 2]; the first is zero."""
-    poses: np.ndarray
-    """Of the centre of friction in the world [n, 3], with the orientation itself."""
-    tips: np.ndarray
-    """[n, 2]."""
-    next_tips: np.ndarray
-    """Where the tip is one frame later [n, 2]."""
-
-    def __len__(self) -> int:
-        return len(self.states)
+    poses: Float[np.ndarray, "n 3"]
+    """Of the centre of friction, with the orientation itself."""
+    tips: Float[np.ndarray, "n 2"]
+    pushes: Bool[np.ndarray, " n"]
+    """Whether the step that begins here was recorded."""
 
 
-def chained(
-    shape: Shape, trials: Sequence[Frames], *, free_step: float = FREE_STEP
-) -> tuple[Float[np.ndarray, "n 3"], Float[np.ndarray, "n 2"]]:
-    """Trials with one object, one after the other: poses of the centre of friction, and tips.
+def recorded(name: str, trials: Sequence[Frames], friction: Friction) -> Sequences:
+    """One sequence of trials with the object of this name, about the middle of the image."""
+    chain = chained(shape(name), trials)
+    positions = chain.poses[:, :2]
+    middle = (positions.min(0) + positions.max(0)) / 2
+    poses = np.column_stack([positions - middle, chain.poses[:, 2]])
+    return labelled(name, chain._replace(poses=poses, tips=chain.tips - middle), friction)
+
+
+def chained(shape: Shape, trials: Sequence[Frames], *, free_length: float = FREE_LENGTH) -> Chain:
+    """Trials with one object, one after the other.
 
     Each trial is moved so that its object begins where the last one ended. In between, the pusher
-    leaves the object, goes around it, and comes back, in steps of about `free_step` mm.
+    goes around the object, in steps of at most `free_length` mm.
     """
     if not trials:
         raise ValueError("`trials` must hold a trial at least, got none.")
-    poses, tips = [], []
+    parts: list[Chain] = []
     for frames in trials:
-        centred = np.asarray(jax.vmap(from_data_set, (None, 0))(shape, jnp.asarray(frames.poses)))
-        pushed, touched = centred, frames.tips
-        if poses:
-            rest = poses[-1][-1]
-            pushed, touched = _moved(centred, frames.tips, rest)
-            free = free_path(shape, rest, tips[-1][-1], touched[0], free_step)
-            poses.append(np.broadcast_to(rest, (len(free), 3)))
-            tips.append(free)
-        poses.append(pushed)
-        tips.append(touched)
-    return np.concatenate(poses), np.concatenate(tips)
+        poses = np.asarray(jax.vmap(from_data_set, (None, 0))(shape, jnp.asarray(frames.poses)))
+        tips = frames.tips
+        if parts:
+            rest = parts[-1].poses[-1]
+            poses, tips = _moved(poses, tips, rest)
+            free = free_path(shape, rest, parts[-1].tips[-1], tips[0], free_length)
+            still = np.broadcast_to(rest, (len(free), 3))
+            parts.append(Chain(still, free, np.zeros(len(free), bool)))
+        parts.append(Chain(poses, tips, np.arange(len(tips)) < len(tips) - 1))
+    return Chain(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def free_path(
-    shape: Shape, pose: np.ndarray, start: np.ndarray, end: np.ndarray, step: float = FREE_STEP
+    shape: Shape, pose: np.ndarray, start: np.ndarray, end: np.ndarray, longest: float
 ) -> Float[np.ndarray, "n 2"]:
-    """Places of the tip on the way around an object, neither start nor end among them.
-
-    Away from the centre to a circle about the object, along it the short way round, and back.
-    """
-    reach = np.hypot(*np.asarray(shape.outline).T).max() + TIP_RADIUS + CLEARANCE
-    offsets = np.stack([start, end]) - pose[:2]
-    first, last = np.arctan2(offsets[:, 1], offsets[:, 0])
-    turn = (last - first + np.pi) % (2 * np.pi) - np.pi
-    angles = first + turn * np.linspace(0, 1, 65)
-    circle = pose[:2] + reach * np.stack([np.cos(angles), np.sin(angles)], -1)
-    corners = np.concatenate([start[None], circle, end[None]])
-    lengths = np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(corners, axis=0).T))])
-    count = max(int(np.ceil(lengths[-1] / step)), 1)
-    places = lengths[-1] * np.arange(1, count) / count
-    return np.stack([np.interp(places, lengths, column) for column in corners.T], -1)
+    """Places of the tip on the way around an object, neither start nor end among them."""
+    middle, first, last = (jnp.asarray(place) for place in (pose[:2], start, end))
+    way = way_around(shape, middle, first, last, longest)
+    return np.asarray(jax.vmap(way.place)(jnp.arange(1, int(way.num_steps))))
 
 
 def labelled(
-    shape: Shape,
-    poses: Float[np.ndarray, "poses 3"],
-    tips: Float[np.ndarray, "tips 2"],
-    friction: Friction,
-    *,
-    tip_radius: float = TIP_RADIUS,
-) -> PushSequence:
-    """States of frames, of which the last is not labelled because its next push is unknown.
+    name: str, chain: Chain, friction: Friction, *, tip_radius: float = TIP_RADIUS
+) -> Sequences:
+    """One sequence; its last frame has no label, because its next step is unknown.
 
-    A push touches the object (s = 1) if the object moves, and the tip gets to where it was. The
-    contact is then the point of the outline that is nearest to the tip before the push; otherwise
-    it is the tip, and the normal is zero.
+    A step touches the object if the object moves, and the tip gets to where it was. The contact is
+    then the point of the outline that is nearest to the tip before the step; otherwise it is the
+    tip, and the normal is zero.
     """
+    poses, tips = chain.poses, chain.tips
     if len(poses) != len(tips) or len(poses) < 2:
         raise ValueError(
             f"There must be as many poses as tips, and two at least, got {len(poses)} and "
             f"{len(tips)}."
         )
     arrays = map(jnp.asarray, (poses[:-1], tips[:-1], tips[1:]))
-    points, normals, distances = map(np.asarray, _all_nearest(shape, *arrays))
-    count = len(poses) - 1
-    steps = np.diff(poses, axis=0)
+    points, normals, distances = map(np.asarray, _all_nearest(shape(name), *arrays))
+    turned = np.column_stack([poses[:, :2], np.unwrap(poses[:, 2], period=360.0)])
+    steps = np.diff(turned, axis=0)
     moves = (np.hypot(steps[:, 0], steps[:, 1]) > STILL) | (np.abs(steps[:, 2]) > STILL)
-    turned = np.unwrap(poses[:count, 2], period=360.0) - poses[0, 2]
-    constant = [float(friction.length) ** 2 / 100, float(half_angle_of(friction.coefficient))]
     touches = moves & (distances < tip_radius + REGISTRATION_ERROR)
-    states = np.concatenate(
-        [
-            poses[:count, :2],
-            turned[:, None],
-            np.broadcast_to(constant, (count, 2)),
-            np.where(touches[:, None], points, tips[:count]),
-            np.where(touches[:, None], normals, 0.0),
-            touches[:, None].astype(float),
-        ],
-        1,
+    arrays = {
+        "poses": turned[:-1],
+        "tips": tips,
+        "points": np.where(touches[:, None], points, tips[:-1]),
+        "normals": np.where(touches[:, None], normals, 0.0),
+    }
+    return Sequences(
+        shape=jnp.asarray([NAMES.index(name)]),
+        friction=friction.length[None] ** 2 / 100,
+        half_angle=half_angle_of(friction.coefficient)[None],
+        touches=jnp.asarray(touches)[None],
+        pushes=jnp.asarray(chain.pushes[:-1])[None],
+        **{name: jnp.asarray(array, float)[None] for name, array in arrays.items()},
     )
-    controls = np.diff(tips[:count], axis=0, prepend=tips[:1])
-    return PushSequence(states, controls, poses[:count], tips[:count], tips[1:])
 
 
 def _nearest(shape: Shape, pose: Array, tip: Array, next_tip: Array) -> tuple[Array, Array, Array]:
     """The nearest point of the outline, its inward normal, and how near the tip will be."""
-    middle, after = (rotated(place - pose[:2], -pose[2]) for place in (tip, next_tip))
-    distance, inward = distance_and_normal(shape, middle)
-    point = middle + distance * inward
-    nearest = rotated(point, pose[2]) + pose[:2]
-    return nearest, rotated(inward, pose[2]), signed_distance(shape, after)
+    _, point, normal = nearest(shape, pose, tip)
+    return point, normal, nearest(shape, pose, next_tip).distance
 
 
 _all_nearest = jax.jit(jax.vmap(_nearest, (None, 0, 0, 0)))

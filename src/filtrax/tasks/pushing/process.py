@@ -1,0 +1,77 @@
+"""How the state of the pushing task goes on: what a network learns of it, and its modes."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from filtrax.arrays import Control, State
+from filtrax.networks import Perceptron
+from filtrax.noise import FeatureHead
+from filtrax.spaces import Space
+from filtrax.tasks.pushing.space import STATE
+
+PUSH_SCALE = 10.0
+"""About the length of a push in a step, in mm: what networks divide it by."""
+
+CERTAINTY = 8.0
+"""Of contact that the state is sure of, in logits: chances are then 2 and 98 percent."""
+
+
+class LearnedPush(eqx.Module):
+    """A learned process: state + network(state, push) (Kloss et al. 2021, pushing appendix).
+
+    `inputs` has the scales of what the network sees, `space` those of what changes in a step.
+    """
+
+    network: Perceptron
+    inputs: Space
+    space: Space
+
+    def __call__(self, state: State, control: Control) -> State:
+        seen = self.inputs.network_input(state, control / PUSH_SCALE)
+        return state + self.space.unscaled(self.network(seen))
+
+
+class PushHead(eqx.Module):
+    """The head of process noise: a network of what it may see of the state, and of the push."""
+
+    head: FeatureHead
+    inputs: Space
+
+    def __call__(self, state: State, control: Control) -> Float[Array, " outputs"]:
+        return self.head(self.inputs.network_input(state, control / PUSH_SCALE))
+
+
+class ModeHead(eqx.Module):
+    """How the chances of contact in a step depend on state and push, for each pair of modes.
+
+    At first they follow what the state says of contact alone: a step from a state with s = 1 is one
+    of contact, whatever the mode was. A network adds to that.
+    """
+
+    network: Perceptron
+    inputs: Space
+
+    def __call__(self, state: State, control: Control) -> Float[Array, " 4"]:
+        output = self.network(self.inputs.network_input(state, control / PUSH_SCALE))
+        contact = CERTAINTY * (state[STATE.index("s")] - 0.5)
+        return output + contact * np.asarray([0.0, 1.0, 0.0, 1.0], output.dtype)
+
+
+def free_motion(state: State, control: Control) -> State:
+    """The pusher moves without touching the object, which stays; there is no normal."""
+    none = jnp.zeros(3, state.dtype)
+    return jnp.concatenate([state[:5], state[5:7] + control, none])
+
+
+class InContact(eqx.Module):
+    """A process that is told that the push touches the object, whatever the state says of it."""
+
+    process: Callable[[State, Control], State]
+
+    def __call__(self, state: State, control: Control) -> State:
+        is_contact = np.arange(state.size) == STATE.index("s")
+        return self.process(jnp.where(is_contact, 1.0, state), control)
