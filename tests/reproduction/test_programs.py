@@ -169,7 +169,7 @@ TRACED_WHOLE = {
     "pushing_sensor": {"pretrained"},
     "pushing_process": {"learned-heteroscedastic-noise"},
     "pushing_noise": {"rhqh_dekf"},
-    "pushing_benchmark": {"dpf-m-lrn", "lstm", "imm-analytical-process", "reference"},
+    "pushing_benchmark": {"dpf-m-lrn", "lstm", "imm-analytical-process"},
 }
 """Cells on pushing whose training is traced; it takes long, with images drawn in every step. Of
 the others it is what they begin with: filters and noise are the same as in other tables."""
