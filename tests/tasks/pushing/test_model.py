@@ -18,7 +18,12 @@ from filtrax.tasks.pushing import PushingModel, PushingTask, heads, reference
 from filtrax.tasks.pushing.camera import Camera
 from filtrax.tasks.pushing.model import PAPER_PROCESS_STDS, PAPER_SENSOR_STDS
 from filtrax.tasks.pushing.physics import process as analytical
-from filtrax.tasks.pushing.process import InContact, LearnedPush, free_motion
+from filtrax.tasks.pushing.process import (
+    InContact,
+    LearnedPush,
+    equations_of_pushing,
+    free_motion,
+)
 from filtrax.training.parts import trainable
 
 STATE = jnp.asarray([10.0, -20.0, 30.0, 12.0, 14.0, -30.0, -25.0, 0.9, 0.4, 0.2])
@@ -93,6 +98,19 @@ def test_a_learned_process_starts_with_nothing_that_moves_and_q_with_one():
     assert same.all()
     change, other_change = (model.process(state, PUSH) - state for state in (STATE, other))
     assert (change != other_change).all()
+
+
+def test_a_normal_that_is_hardly_known_blows_up_no_covariance():
+    # Rejects the equations as they are: the direction of n changes by 1 / |n|.
+    state = STATE.at[7:].set(jnp.asarray([6e-4, -4e-4, 1.0]))
+    slopes = {
+        process: np.abs(np.asarray(jax.jacfwd(process)(state, PUSH))).max()
+        for process in (analytical, equations_of_pushing)
+    }
+    assert slopes[equations_of_pushing] < 20 < 1000 < slopes[analytical]
+    np.testing.assert_array_equal(equations_of_pushing(state, PUSH)[7:9], state[7:9])
+    known = STATE.at[9].set(1.0)
+    np.testing.assert_array_equal(equations_of_pushing(known, PUSH), analytical(known, PUSH))
 
 
 def test_free_motion_moves_the_pusher_alone_and_contact_pushes_whatever_the_state_says():

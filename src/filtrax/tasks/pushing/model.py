@@ -32,9 +32,15 @@ from filtrax.tasks.pushing.heads import (
     sensor_noise,
 )
 from filtrax.tasks.pushing.network import PushingNetwork
-from filtrax.tasks.pushing.physics import process as analytical_process
 from filtrax.tasks.pushing.pretraining import lessons
-from filtrax.tasks.pushing.process import InContact, LearnedPush, ModeHead, PushHead, free_motion
+from filtrax.tasks.pushing.process import (
+    InContact,
+    LearnedPush,
+    ModeHead,
+    PushHead,
+    equations_of_pushing,
+    free_motion,
+)
 from filtrax.tasks.pushing.reference import ReferenceProcess, ReferenceSensor, reference_noise
 from filtrax.tasks.pushing.space import RANGE_SCALES, observation_space, observe, state_space
 
@@ -148,7 +154,7 @@ def build_model(task: "PushingTask", settings: PushingModel, *, key: Key) -> Sta
 
 def _process(settings: PushingModel, *, key: Key) -> Any:
     if settings.process == "analytical":
-        return analytical_process
+        return equations_of_pushing
     if settings.process == "reference":
         return ReferenceProcess()
     inputs, space = state_space(RANGE_SCALES), state_space()

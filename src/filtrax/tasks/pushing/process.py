@@ -11,6 +11,7 @@ from filtrax.arrays import Control, State
 from filtrax.networks import Perceptron
 from filtrax.noise import FeatureHead
 from filtrax.spaces import Space
+from filtrax.tasks.pushing import physics
 from filtrax.tasks.pushing.space import STATE
 
 PUSH_SCALE = 10.0
@@ -18,6 +19,23 @@ PUSH_SCALE = 10.0
 
 CERTAINTY = 8.0
 """Of contact that the state is sure of, in logits: chances are then 2 and 98 percent."""
+
+
+SHORTEST_NORMAL = 0.1
+"""Of a normal that has a direction. An estimate of a shorter one is mostly noise: the derivative of
+its direction, which is the inverse of its length, would blow up covariances in single precision."""
+
+
+def equations_of_pushing(state: State, control: Control) -> State:
+    """The equations of quasi-static pushing (`physics.process`) for states that are estimates.
+
+    A push whose normal is not known sticks.
+    """
+    normal = state[7:9]
+    known = (normal**2).sum() > SHORTEST_NORMAL**2
+    is_normal = np.asarray([name in ("nx", "ny") for name in STATE])
+    moved = physics.process(jnp.where(is_normal & ~known, 0.0, state), control)
+    return jnp.where(is_normal & ~known, state, moved)
 
 
 class LearnedPush(eqx.Module):
