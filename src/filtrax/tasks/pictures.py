@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from jaxtyping import UInt8
@@ -26,16 +27,19 @@ def stack(
 
 
 def save(
-    path: str | Path, pictures: Iterable[UInt8[np.ndarray, "height width 3"]], **options: object
+    path: str | Path,
+    pictures: Iterable[UInt8[np.ndarray, "height width 3"]],
+    kind: Literal["PNG", "GIF"],
+    **options: object,
 ) -> None:
-    """Writes a PNG, or a GIF of several pictures, by the ending of the name."""
+    """Writes a picture, or an animation of several."""
     path = Path(path)
     first, *others = (Image.fromarray(picture) for picture in pictures)
     if others:
         options = {"save_all": True, "append_images": others, **options}
     with writing("The preview", path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        first.save(path, format=path.suffix[1:].upper(), **options)
+        first.save(path, format=kind, **options)
 
 
 def make_empty(folder: Path) -> None:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from filtrax.tasks.pushing import encoders, shapes
+from filtrax.tasks.pushing import scenes, shapes
 from filtrax.tasks.pushing.branches import PositionBranch
 from filtrax.tasks.pushing.camera import Camera
 from filtrax.tasks.pushing.encoders import PushingEncoder
@@ -127,10 +127,10 @@ def two_shapes():
     several = [shapes.shape(name) for name in ("rect2", "ellip1")]
     with pytest.MonkeyPatch.context() as patch:
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *several)
-        patch.setattr(encoders, "all_shapes", lambda: stacked)
-        encoders._coarse_shapes.cache_clear()
+        patch.setattr(scenes, "all_shapes", lambda: stacked)
+        scenes._coarse_shapes.cache_clear()
         yield
-    encoders._coarse_shapes.cache_clear()
+    scenes._coarse_shapes.cache_clear()
 
 
 def sequence():

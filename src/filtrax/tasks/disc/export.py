@@ -6,10 +6,8 @@ the images and labels that other programs may want, a sheet of images and an ani
 
 import csv
 import dataclasses
-import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +21,7 @@ from filtrax.tasks.disc.images import count_visible, draw_frames
 from filtrax.tasks.disc.physics import CORRELATIONS, covariances
 from filtrax.tasks.disc.scenes import Scenes
 from filtrax.tasks.disc.task import DiscTask
+from filtrax.tasks.pictures import make_empty, save, stack, writing
 
 Progress = Callable[[int, int], None]
 """Called with how many sequences are done, and how many there are."""
@@ -40,9 +39,6 @@ LEGEND = {
     "led here; their correlations are under process_correlations",
 }
 
-GAP, GREY = 2, 96
-"""Width and brightness of the lines between images."""
-
 
 def export(
     task: DiscTask, split: str, folder: str | Path, *, progress: Progress | None = None
@@ -57,8 +53,8 @@ def export(
     `dataset.json` is written last: where it is, everything is. The folder must be new or empty.
     """
     folder, total = Path(folder), task.num_sequences(split)
-    with _writing("The data set", folder):
-        _make_empty(folder)
+    with writing("The data set", folder):
+        make_empty(folder)
         scenes = task.scenes(split)
         tables = _labels(task, scenes)
         digits = max(4, len(str(total - 1)))
@@ -84,8 +80,8 @@ def contact_sheet(
     scenes = task.scenes(split, num_sequences)
     times = np.unique(np.linspace(0, task.num_steps, num_images).round().astype(int))
     rows = [_frames(task, scenes, index)[times] for index in range(num_sequences)]
-    sheet = _stack([_stack(row, axis=1) for row in rows], axis=0)
-    _save(path, [sheet], "PNG")
+    sheet = stack([stack(row, axis=1) for row in rows], axis=0)
+    save(path, [sheet], "PNG")
 
 
 def animation(
@@ -109,18 +105,8 @@ def animation(
         ]
         for index, frames in enumerate(_frames(task, scenes, i) for i in range(num_sequences))
     ]
-    pictures = [_stack(now, axis=1) for now in zip(*marked, strict=True)]
-    _save(path, pictures, "GIF", duration=milliseconds, loop=0)
-
-
-def _make_empty(folder: Path) -> None:
-    is_file = folder.is_file()
-    if is_file or (folder.is_dir() and any(folder.iterdir())):
-        raise ValueError(
-            f"The folder of an exported data set must be new or empty, but {folder} "
-            f"{'is a file' if is_file else 'holds files'}: choose another one."
-        )
-    folder.mkdir(parents=True, exist_ok=True)
+    pictures = [stack(now, axis=1) for now in zip(*marked, strict=True)]
+    save(path, pictures, "GIF", duration=milliseconds, loop=0)
 
 
 def _frames(task: DiscTask, scenes: Scenes, index: int) -> Frames:
@@ -173,16 +159,6 @@ def _description(task: DiscTask, split: str) -> dict:
     }
 
 
-def _stack(pictures: Iterable[np.ndarray], axis: int) -> np.ndarray:
-    """Pictures in a row or a column, with a line between two of them."""
-    pictures = list(pictures)
-    shape = list(pictures[0].shape)
-    shape[axis] = GAP
-    line = np.full(shape, GREY, np.uint8)
-    parts = itertools.chain.from_iterable((line, picture) for picture in pictures)
-    return np.concatenate(list(parts)[1:], axis)
-
-
 def _mark(
     frame: UInt8[np.ndarray, "h w 3"], view: View, state: Float[np.ndarray, " x"], zoom: int
 ) -> UInt8[np.ndarray, "height width 3"]:
@@ -196,24 +172,3 @@ def _mark(
         draw.line((column - arm, row, column + arm, row), color, line_width)
         draw.line((column, row - arm, column, row + arm), color, line_width)
     return np.asarray(image)
-
-
-def _save(path: str | Path, pictures: list[np.ndarray], kind: str, **options: object) -> None:
-    first, *others = (Image.fromarray(picture) for picture in pictures)
-    if others:
-        options = {"save_all": True, "append_images": others, **options}
-    with _writing("The preview", Path(path)):
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        first.save(path, format=kind, **options)
-
-
-@contextmanager
-def _writing(what: str, path: Path) -> Iterator[None]:
-    """Says in one sentence what could not be written, and why."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        if error.filename is not None and str(error.filename) != str(path):
-            reason = f"{reason}, {error.filename}"
-        raise OSError(f"{what} cannot be written to {path}: {reason}.") from error

@@ -1,21 +1,11 @@
 """From a scene to features: what the sensor of the pushing task looks at."""
 
-import dataclasses
-import functools
-
 import equinox as eqx
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Int
 
 from filtrax.arrays import Context, Key, Reading
 from filtrax.tasks.pushing.network import Features, PushingNetwork
-from filtrax.tasks.pushing.render import Image, Scene, render
-from filtrax.tasks.pushing.shapes import Shape, all_shapes
-
-COARSE = 2
-"""How many points of the maps of distances become one: less than a pixel shows is enough."""
+from filtrax.tasks.pushing.render import Image
+from filtrax.tasks.pushing.scenes import image_of
 
 
 class PushingEncoder(eqx.Module):
@@ -43,22 +33,4 @@ class PushingEncoder(eqx.Module):
 
     def see(self, reading: Reading, context: Context) -> Image:
         """The image of a reading."""
-        shape = shape_of_number(context["shape"])
-        tip, arm, look = reading["tip"], context["arm"], context["look"]
-        return render(Scene(reading["pose"], shape, tip, arm, look), self.network.camera)
-
-
-def shape_of_number(number: Int[Array, ""]) -> Shape:
-    """One of the objects, with a coarser map of distances."""
-    return jax.tree.map(lambda table: jnp.asarray(table)[number], _coarse_shapes())
-
-
-@functools.cache
-def _coarse_shapes() -> Shape:
-    """All objects, as NumPy arrays: what is kept must not belong to a program being traced."""
-    with jax.ensure_compile_time_eval():
-        shapes = all_shapes()
-        coarse = shapes.distance[:, ::COARSE, ::COARSE]
-        spacing = COARSE * shapes.spacing
-        shapes = dataclasses.replace(shapes, distance=coarse, spacing=spacing)
-    return jax.tree.map(np.asarray, shapes)
+        return image_of(reading, context, self.network.camera)

@@ -95,7 +95,7 @@ def contact_sheet(
         moments = _moments(data, index)
         times = np.linspace(0, moments.num_steps - 1, num_images).round().astype(int)
         rows.append(stack(_marked(task, moments)[np.unique(times)], axis=1))
-    save(path, [stack(rows, axis=0)])
+    save(path, [stack(rows, axis=0)], "PNG")
 
 
 def animation(
@@ -105,7 +105,7 @@ def animation(
     count = min(num_sequences, data.initial.shape[0])
     marked = [_marked(task, _moments(data, index)) for index in range(count)]
     pictures = [stack(now, axis=1) for now in zip(*marked, strict=True)]
-    save(path, pictures, duration=MILLISECONDS, loop=0)
+    save(path, pictures, "GIF", duration=MILLISECONDS, loop=0)
 
 
 def _moments(data: Trajectory, index: int) -> Trajectory:

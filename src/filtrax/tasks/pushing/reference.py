@@ -21,10 +21,9 @@ from filtrax.sensors import Measurement
 from filtrax.tasks.pushing.camera import MILLIMETRES, Camera
 from filtrax.tasks.pushing.contact import Friction, nearest, push_along, straight_path
 from filtrax.tasks.pushing.disturbances import Spread, disturbed, of_sequence, real_friction
-from filtrax.tasks.pushing.encoders import shape_of_number
 from filtrax.tasks.pushing.glimpses import value_at
 from filtrax.tasks.pushing.render import TIP_HEIGHT, visible_pixels
-from filtrax.tasks.pushing.scenes import image_of
+from filtrax.tasks.pushing.scenes import image_of, shape_of_number
 from filtrax.tasks.pushing.shapes import NAMES, TIP_RADIUS, Shape
 from filtrax.tasks.pushing.space import observation_space
 

@@ -1,8 +1,7 @@
 """Pictures to look at drives: some of their images, and the path as a bird sees it."""
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from PIL import Image, ImageDraw
 
 from filtrax.tasks.kitti.motion import states
 from filtrax.tasks.kitti.recordings.drives import Drive
+from filtrax.tasks.pictures import save
 
 GAP, CAPTION, MARGIN, SCALE_BAR = 4, 16, 10, 20
 """Pixels between pictures, of a line of text, around a path, and of the bar below it."""
@@ -31,7 +31,8 @@ def contact_sheet(drives: Sequence[Drive], path: str | Path, *, zoom: int = 2) -
     end. Images are those of the drive's first camera.
     """
     _check(drives, zoom)
-    _save(path, [_column([_sheet_of_one(drive, zoom) for drive in drives])], "PNG")
+    sheet = _column([_sheet_of_one(drive, zoom) for drive in drives])
+    save(path, [np.asarray(sheet)], "PNG")
 
 
 def animation(
@@ -57,7 +58,7 @@ def animation(
         for time in range(count)
     ]
     step = float(np.mean(np.diff(drives[0].times))) if drives[0].num_frames > 1 else 0.1
-    _save(path, pictures, "GIF", duration=round(1000 * step), loop=0)
+    save(path, map(np.asarray, pictures), "GIF", duration=round(1000 * step), loop=0)
 
 
 class _BirdView:
@@ -164,22 +165,3 @@ def _check(drives: Sequence[Drive], zoom: int) -> None:
         raise ValueError("There must be a drive at least to draw, got none.")
     if zoom < 1:
         raise ValueError(f"`zoom` must be at least 1, got {zoom}.")
-
-
-def _save(path: str | Path, pictures: list[Image.Image], kind: str, **options: object) -> None:
-    first, *others = pictures
-    if others:
-        options = {"save_all": True, "append_images": others, **options}
-    with _writing(Path(path)):
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        first.save(path, format=kind, **options)
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Says in one sentence what could not be written, and why."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise OSError(f"The preview cannot be written to {path}: {reason}.") from error
