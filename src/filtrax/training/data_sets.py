@@ -34,7 +34,7 @@ def check_data_sets(data: list[Trajectory], validation: list[Trajectory], num_me
         if any(shape != shapes[0] for shape in shapes):
             raise ValueError(
                 "All data sets of an ensemble must have arrays of the same shapes; train on "
-                "others separately."
+                "others separately (`filtrax reproduce --data-sets 1` does)."
             )
 
 

@@ -41,6 +41,15 @@ def test_drives_are_read_once_for_all_splits_and_folds():
     assert tiny_task().drive("00") is tiny_task(split=Fold("02"), seed=3).drive("00")
 
 
+def test_folds_can_train_as_one_ensemble():
+    first, second = tiny_task(split=Fold("00")), tiny_task(split=Fold("02"), seed=3)
+    assert first.shape == second.shape
+    shapes = [jax.tree.map(jnp.shape, task.data("train")) for task in (first, second)]
+    assert shapes[0] == shapes[1]
+    cut = Frames("00", (0, 6), (6, 12), (12, 18))
+    assert tiny_task(split=cut).shape not in (first.shape, tiny_task(split=Frames()).shape)
+
+
 def test_gray_images_have_a_network_of_their_own(tmp_path):
     write_drive(curved_drive(channels=1, cameras=("image_0",), num_frames=18), tmp_path)
     split = Frames("00", (0, 6), (6, 12), (12, 18))

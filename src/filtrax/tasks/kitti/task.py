@@ -154,6 +154,12 @@ class KittiTask(AbstractTask):
         changes = self.augmentation.changes_anything
         return Augment(self.augmentation, self.velocities) if changes else None
 
+    @property
+    def shape(self) -> "KittiTask":
+        """Folds have equally many windows each, unless drives are too short for their share."""
+        split = Fold() if isinstance(self.split, Fold) else self.split
+        return dataclasses.replace(self, split=split, seed=0)
+
     def perturbations(self) -> Float[np.ndarray, "p x"]:
         return np.asarray(PERTURBATIONS)
 
