@@ -84,8 +84,7 @@ def test_numbers_of_a_score_are_those_of_the_member():
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
-def test_chunks_make_a_whole(count, monkeypatch):
-    monkeypatch.setattr(evaluation, "SEQUENCES_AT_ONCE", 3)
+def test_chunks_make_a_whole(count):
     sizes = []
 
     def double(inputs, factor):
@@ -93,10 +92,25 @@ def test_chunks_make_a_whole(count, monkeypatch):
         return {"a": factor * inputs[0], "b": inputs[1]}
 
     inputs = (jnp.arange(count), jnp.arange(2 * count).reshape(count, 2))
-    outputs = in_chunks(double, inputs, 2)
+    outputs = in_chunks(double, inputs, 2, size=3)
     np.testing.assert_array_equal(outputs["a"], 2 * np.arange(count))
     np.testing.assert_array_equal(outputs["b"], inputs[1])
     assert set(sizes) == {min(3, count)}  # one program
+
+
+@pytest.mark.parametrize(("frames", "expected"), [(None, 64), (0, 1), (100, 2), (10**9, 64)])
+def test_an_encoder_bounds_the_images_that_all_members_see_at_once(frames, expected):
+    class Encoder:
+        frames_at_once = frames
+
+    class Model:
+        sensor = Encoder()
+
+    steps = dataclasses.replace(small.VALIDATION, readings=jnp.zeros((5, 16, 2)))
+    # Three members and 16 steps: 48 images of each sequence.
+    assert evaluation.sequences_at_once(Model(), steps, KEYS) == expected  # pyright: ignore
+    Model.sensor.encoder = Encoder()
+    assert evaluation.sequences_at_once(Model(), steps, KEYS) == expected  # pyright: ignore
 
 
 def test_only_labelled_steps_and_components_are_scored():

@@ -21,7 +21,7 @@ from filtrax.losses import Loss, nll
 from filtrax.metrics import bhattacharyya_distance, noise_correlation
 from filtrax.spaces import Space
 from filtrax.tasks import AbstractTask, Details
-from filtrax.training.evaluation import Score, evaluate, in_chunks, members
+from filtrax.training.evaluation import Score, evaluate, in_chunks, members, sequences_at_once
 from filtrax.trajectory import Trajectory
 
 SHOWN_SEQUENCES = 6
@@ -56,7 +56,8 @@ class Evaluation:
         steps = evaluate(score, self.filt, self.model, self.data, self.perturbations, self.keys)
         self.steps: dict[str, np.ndarray] = jax.tree.map(np.asarray, steps)
         self.scores = task.scores(self.data, self.steps["difference"])
-        measured = in_chunks(_measure, self.data, self.model, self.keys)
+        size = sequences_at_once(self.model, self.data, self.keys)
+        measured = in_chunks(_measure, self.data, self.model, self.keys, size=size)
         measured = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), measured)
         self.sensed: dict[str, np.ndarray] = jax.tree.map(np.asarray, measured)
 

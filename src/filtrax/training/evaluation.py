@@ -28,7 +28,11 @@ Score = Callable[[AbstractFilter, StateSpaceModel, Trajectory, Key], PyTree]
 """What is wanted of one trajectory: `score(filt, model, trajectory, key)`, any tree of arrays."""
 
 SEQUENCES_AT_ONCE = 64
-"""Bounds the memory that evaluation takes: that many sequences of images are held at a time."""
+"""Bounds the memory that evaluation takes: that many sequences of images are held at a time.
+
+They are fewer where a sensor or its encoder bounds the images that it reads at a time
+(`frames_at_once`).
+"""
 
 members = eqx.if_array(0)
 """In `eqx.filter_vmap`: every array has a leading axis of members."""
@@ -99,7 +103,8 @@ def evaluate(
     numbers = jnp.arange(data.initial.shape[0])
     inputs = (numbers, data, readings)
     function = lambda chunk, *rest: _evaluate(placement.sequences(chunk), *rest)  # noqa: E731
-    scores = in_chunks(function, inputs, score, filt, model, perturbations, keys)
+    size = sequences_at_once(model, data, keys)
+    scores = in_chunks(function, inputs, score, filt, model, perturbations, keys, size=size)
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 2), scores)
 
 
@@ -126,7 +131,8 @@ def _evaluate(inputs, score, filt, model, perturbations, keys):
 
 def encode(model: StateSpaceModel, data: Trajectory, keys: Keys) -> PyTree:
     """The features of all readings, with leading axes (members, trajectories, steps)."""
-    features = in_chunks(_encode, data, eqx.nn.inference_mode(model), keys)
+    size = sequences_at_once(model, data, keys)
+    features = in_chunks(_encode, data, eqx.nn.inference_mode(model), keys, size=size)
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), features)
 
 
@@ -144,13 +150,23 @@ def _encode(data, model, keys):
     return jax.vmap(one)(data)
 
 
-def in_chunks(function: Callable, inputs: PyTree, *arguments: Any) -> PyTree:
+def sequences_at_once(model: StateSpaceModel, data: Trajectory, keys: Keys) -> int:
+    """How many sequences all members of an ensemble, which have a key each, look at in one go."""
+    reader = getattr(model.sensor, "encoder", model.sensor)
+    frames = getattr(reader, "frames_at_once", None)
+    if frames is None:
+        return SEQUENCES_AT_ONCE
+    num_steps = jax.tree.leaves(data.readings)[0].shape[1]
+    return min(max(frames // (num_steps * len(keys)), 1), SEQUENCES_AT_ONCE)
+
+
+def in_chunks(function: Callable, inputs: PyTree, *arguments: Any, size: int) -> PyTree:
     """`function(inputs, *arguments)` for some sequences at a time, which bounds its memory.
 
     The first axis of all inputs and outputs counts sequences.
     """
     count = jax.tree.leaves(inputs)[0].shape[0]
-    size = min(SEQUENCES_AT_ONCE, count)
+    size = min(size, count)
     outputs = []
     # A loop of Python, because XLA's convolutions are several times slower inside of its loops
     # on a CPU. The last chunk begins earlier, so that all have the same size.

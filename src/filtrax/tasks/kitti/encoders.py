@@ -1,6 +1,6 @@
 """From the frames of a window to features: what the sensors of the KITTI task look at."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -22,6 +22,10 @@ are so small that a learning rate at which all other layers learn well is too la
 """
 
 
+FRAMES_AT_ONCE = 3200
+"""That are read at a time outside of training, to save memory: each takes some megabytes."""
+
+
 class KittiEncoder(eqx.Module):
     """Encodes the image of a time, and its difference from the one before.
 
@@ -30,6 +34,7 @@ class KittiEncoder(eqx.Module):
     to be flipped.
     """
 
+    frames_at_once: ClassVar[int] = FRAMES_AT_ONCE
     network: MotionNetwork
 
     def __call__(
@@ -48,6 +53,7 @@ class MatchingEncoder(eqx.Module):
     Readings and context are those of `KittiEncoder`.
     """
 
+    frames_at_once: ClassVar[int] = FRAMES_AT_ONCE
     network: MatchingNetwork
 
     def __call__(

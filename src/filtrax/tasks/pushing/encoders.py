@@ -1,11 +1,13 @@
 """From a scene to features: what the sensor of the pushing task looks at."""
 
+from typing import ClassVar
+
 import equinox as eqx
 
 from filtrax.arrays import Context, Key, Reading
 from filtrax.tasks.pushing.network import Features, PushingNetwork
 from filtrax.tasks.pushing.render import Image
-from filtrax.tasks.pushing.scenes import image_of
+from filtrax.tasks.pushing.scenes import FRAMES_AT_ONCE, image_of
 
 
 class PushingEncoder(eqx.Module):
@@ -21,6 +23,7 @@ class PushingEncoder(eqx.Module):
     respect to its place.
     """
 
+    frames_at_once: ClassVar[int] = FRAMES_AT_ONCE
     network: PushingNetwork
 
     def __call__(self, reading: Reading, context: Context, *, key: Key) -> Features:

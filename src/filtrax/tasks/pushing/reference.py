@@ -5,7 +5,7 @@ is not hidden to a pixel. A filter with all three is what learned ones are compa
 """
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -23,7 +23,7 @@ from filtrax.tasks.pushing.contact import Friction, nearest, push_along, straigh
 from filtrax.tasks.pushing.disturbances import Spread, disturbed, of_sequence, real_friction
 from filtrax.tasks.pushing.glimpses import value_at
 from filtrax.tasks.pushing.render import TIP_HEIGHT, visible_pixels
-from filtrax.tasks.pushing.scenes import image_of, shape_of_number
+from filtrax.tasks.pushing.scenes import FRAMES_AT_ONCE, image_of, shape_of_number
 from filtrax.tasks.pushing.shapes import NAMES, TIP_RADIUS, Shape
 from filtrax.tasks.pushing.space import observation_space
 
@@ -167,6 +167,7 @@ class ReferenceSensor(eqx.Module):
     The reading needs the true `contact`: point, normal and whether the coming push touches.
     """
 
+    frames_at_once: ClassVar[int] = FRAMES_AT_ONCE
     camera: Camera
 
     def __call__(self, reading: Reading, context: Context, *, key: Key) -> Measurement:

@@ -13,6 +13,9 @@ from filtrax.tasks.pushing.camera import Camera
 from filtrax.tasks.pushing.render import Image, Scene, render
 from filtrax.tasks.pushing.shapes import Shape, all_shapes
 
+FRAMES_AT_ONCE = 640
+"""That are drawn and read at a time outside of training: each takes about ten megabytes."""
+
 COARSE = 2
 """How many points of the maps of distances become one: less than a pixel shows is enough."""
 
