@@ -233,15 +233,39 @@ def test_every_table_is_named_once():
     assert sorted(named) == table_names()
 
 
-def test_every_option_of_reproduce_is_explained():
+def all_verbs() -> dict[str, list[str]]:
+    """The long options of each verb, by its name."""
+    found, waiting = {}, {"": typer.main.get_command(app)}
+    while waiting:
+        name, command = waiting.popitem()
+        if isinstance(command, typer.core.TyperGroup):
+            waiting |= {f"{name} {inner}".strip(): one for inner, one in command.commands.items()}
+            continue
+        options = [option for entry in command.params for option in entry.opts]
+        found[name] = [option for option in options if option[:2] == "--" and option != "--help"]
+    return found
+
+
+@pytest.mark.parametrize("verb", sorted(all_verbs()))
+def test_every_option_of_every_verb_is_explained(verb):
     page = (ROOT / "docs/reference/command_line.md").read_text()
-    section = page.partition("\n## `filtrax reproduce`\n")[2].partition("\n## ")[0]
+    section = page.partition(f"\n## `filtrax {verb}`\n")[2].partition("\n## ")[0]
     explained = re.findall(r"^\| `(--[\w-]+)` \|", section, re.MULTILINE)
-    verbs = typer.main.get_command(app)
-    assert isinstance(verbs, typer.core.TyperGroup)
-    command = verbs.commands["reproduce"]
-    options = [option for entry in command.params for option in entry.opts if option[:2] == "--"]
-    assert sorted(explained) == sorted({*options} - {"--help"})
+    assert sorted(explained) == sorted(all_verbs()[verb])
+
+
+def test_the_design_names_all_modules_where_they_are():
+    root = Path(filtrax.__file__).parent
+    section = (ROOT / "docs/design.md").read_text().partition("## Tree and layers")[2]
+    rows = re.findall(r"^\| `([\w/]+)` \| (.+) \|$", section, re.MULTILINE)
+    named = {package: set(re.findall(r"`(\w+)`", text)) for package, text in rows}
+    there: dict[str, set[str]] = {}
+    for path in root.rglob("*.py"):
+        package = path.parent.relative_to(root).as_posix()
+        if package != "." and path.stem != "__init__":
+            there.setdefault(package, set()).add(path.stem)
+    assert named == there
+    assert all(f"{path.stem}.py" in section for path in root.glob("[a-z]*.py"))
 
 
 @pytest.mark.parametrize("config", sorted(ROOT.glob("configs/*.toml")), ids=relative)

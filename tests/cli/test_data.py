@@ -16,13 +16,7 @@ from filtrax.tasks.kitti.recordings.files import read_drive, write_drive
 from filtrax.tasks.kitti.streets import collection
 from kitti_data import poses_at, tiny_drive
 
-
-@pytest.fixture(autouse=True)
-def plain_output(monkeypatch, tmp_path):
-    """No colours, whatever the tests run in, and a folder of our own."""
-    for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE", "FILTRAX_DEBUG"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 @pytest.fixture

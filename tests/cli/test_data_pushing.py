@@ -12,19 +12,13 @@ from typer.testing import CliRunner
 from filtrax.cli import app
 from filtrax.tasks.pushing.shapes import TIP_RADIUS
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 TINY = [
     part
     for setting in ("num_test=2", "num_test_steps=4", "image_size=[24,32]", 'objects=["rect1"]')
     for part in ("--set", f"task.{setting}")
 ]
-
-
-@pytest.fixture(autouse=True)
-def plain_output(monkeypatch, tmp_path):
-    """No colours, whatever the tests run in, and a folder of our own."""
-    for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE", "FILTRAX_DEBUG"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
 
 
 def call(*arguments):

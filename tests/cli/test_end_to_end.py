@@ -16,11 +16,8 @@ pytestmark = pytest.mark.xdist_group("tiny_run")
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE", "FILTRAX_DEBUG"):
-        monkeypatch.delenv(name, raising=False)
+def here(own_folder, monkeypatch):
     monkeypatch.setattr(ensembles, "build_ensemble", tiny_run.build_once)
-    monkeypatch.chdir(tmp_path)
     config.write("tiny.toml", tiny_run.EXPERIMENT)
 
 

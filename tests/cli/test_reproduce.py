@@ -8,17 +8,15 @@ import pytest
 from typer.testing import CliRunner
 
 from filtrax.cli import app
-from filtrax.reproduction.running import GroupRun, train_here
+from filtrax.reproduction.executors import train_here
+from filtrax.reproduction.group_run import GroupRun
 from filtrax.reproduction.tables import read_table, table_names
 from reproduction.fake_records import fake_record
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE", "FILTRAX_DEBUG"):
-        monkeypatch.delenv(name, raising=False)
+def here(own_folder, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

@@ -34,10 +34,8 @@ RESULT = {
 
 
 @pytest.fixture(autouse=True)
-def plain_output(monkeypatch):
-    """No colours and 80 columns, whatever the tests run in."""
-    for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE", "FILTRAX_DEBUG"):
-        monkeypatch.delenv(name, raising=False)
+def narrow_output(monkeypatch):
+    """80 columns, whatever the tests run in."""
     monkeypatch.setenv("COLUMNS", "80")
 
 

@@ -18,7 +18,7 @@ import tiny_run
 from filtrax.experiments import config, ensembles, run
 from filtrax.experiments.records import RecordError, RunFolder
 from filtrax.experiments.settings import Experiment, StartSettings
-from filtrax.training import ensembles as training
+from filtrax.training.epochs import train_steps
 
 pytestmark = pytest.mark.xdist_group("tiny_run")
 
@@ -332,13 +332,13 @@ def test_a_rollback_is_told_with_its_seed(searched):
 def test_numbers_of_the_experiment_do_not_compile_again(folder, tmp_path):
     # Rejects start values, rates and weights that are compiled in: each costs half a minute.
     del folder
-    before = training._train._cached._cache_size()
+    before = train_steps._cached._cache_size()
     stage = dataclasses.replace(
         tiny_run.STAGE, learning_rates=(1e-3,), sensor_weight=0.5, clip_norm=2.0, num_epochs=1
     )
     model = dataclasses.replace(tiny_run.EXPERIMENT.model, process_std=5.0, sensor_std=20.0)
     run.train(tiny_run.changed(model=model, stages=(stage,), seed=2), tmp_path / "run")
-    assert training._train._cached._cache_size() == before
+    assert train_steps._cached._cache_size() == before
 
 
 def test_evaluate_needs_a_run_that_has_finished(tmp_path):

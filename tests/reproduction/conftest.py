@@ -4,7 +4,7 @@ import pytest
 
 from filtrax.reproduction import tables
 from filtrax.reproduction.axes import Axis, Start
-from filtrax.reproduction.running import GroupRun
+from filtrax.reproduction.group_run import GroupRun
 from reproduction.tiny_table import DATA, NOISE, source_of, tiny_table
 
 

@@ -15,12 +15,19 @@ from pathlib import Path
 import pytest
 
 import tiny_run
-from filtrax.reproduction.executors import LostError, RayExecutor, Turn, _packed, train_turn
+from filtrax.reproduction.executors import (
+    LEFT_TO_OTHERS,
+    LostError,
+    RayExecutor,
+    Turn,
+    _packed,
+    train_turn,
+)
 from filtrax.reproduction.groups import group
 from filtrax.reproduction.packing import unpack_files
 from filtrax.reproduction.plan import Plan
 from filtrax.reproduction.records import Results, read_records
-from filtrax.reproduction.running import LEFT_TO_OTHERS, reproduce
+from filtrax.reproduction.running import reproduce
 from reproduction.tiny_table import NOISE, Recorder, timeless, tiny_table
 
 

@@ -9,10 +9,11 @@ import pytest
 import tiny_run
 from filtrax.experiments import ensembles
 from filtrax.experiments.records import RecordError
-from filtrax.reproduction import running
+from filtrax.reproduction import scheduling
 from filtrax.reproduction.packing import pack, unpack
+from filtrax.reproduction.plan import Plan
 from filtrax.reproduction.records import Results
-from filtrax.reproduction.running import Plan, reproduce
+from filtrax.reproduction.running import reproduce
 from reproduction.tiny_table import Recorder, StoppedClock, Ticking, timeless, tiny_table
 
 
@@ -125,7 +126,7 @@ def test_an_unfinished_training_goes_on_elsewhere(tmp_path, monkeypatch):
     assert reproduce([table], whole, plan)
     clock = StoppedClock()
     with monkeypatch.context() as patch:
-        patch.setattr(running, "time", clock)
+        patch.setattr(scheduling, "time", clock)
         assert not reproduce([table], here, Plan(seconds=1.0), Ticking(clock))
     pack(here, ["tiny"], tmp_path / "file")
     unpack(tmp_path / "file", there)

@@ -15,10 +15,11 @@ import pytest
 import tiny_run
 from filtrax.experiments import config, ensembles
 from filtrax.experiments.filters import Ekf
-from filtrax.reproduction import running
+from filtrax.reproduction import scheduling
 from filtrax.reproduction.groups import group
+from filtrax.reproduction.plan import Plan
 from filtrax.reproduction.records import Results, read_records
-from filtrax.reproduction.running import Plan, reproduce
+from filtrax.reproduction.running import reproduce
 from filtrax.reproduction.tables import Axis, Value
 from filtrax.training.parts import trainable
 from reproduction.tiny_table import (
@@ -171,7 +172,7 @@ def test_a_training_that_ran_out_of_time_goes_on(one_cell, tmp_path, monkeypatch
     table, plan, whole = one_cell
     clock, results = StoppedClock(), Results(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(running, "time", clock)
+        patch.setattr(scheduling, "time", clock)
         limited = dataclasses.replace(plan, seconds=1.0)
         watch = Ticking(clock)
         assert not reproduce([table], results, limited, watch)
@@ -220,19 +221,19 @@ def test_a_killed_process_goes_on(one_cell, tmp_path):
 import os, signal
 from pathlib import Path
 import tiny_run
-from filtrax.reproduction import running
+from filtrax.reproduction import Plan, executors, reproduce
 from filtrax.reproduction.records import Results
 from reproduction.tiny_table import DATA, NOISE, Recorder, tiny_table
 
-running.SECONDS_BETWEEN_CHECKPOINTS = 0.0
+executors.SECONDS_BETWEEN_CHECKPOINTS = 0.0
 
 class Watch(Recorder):
     def epoch(self, record):
         if record["epoch"] == 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
-plan = running.Plan(only=("large_3",))
-running.reproduce([tiny_table(NOISE, DATA)], Results(Path({str(tmp_path)!r})), plan, Watch())
+plan = Plan(only=("large_3",))
+reproduce([tiny_table(NOISE, DATA)], Results(Path({str(tmp_path)!r})), plan, Watch())
 """
     command, environment = [sys.executable, "-c", program], tiny_run.environment()
     done = subprocess.run(command, env=environment, capture_output=True, text=True)

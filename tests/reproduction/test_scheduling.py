@@ -6,8 +6,9 @@ import pytest
 
 from filtrax.reproduction import tables
 from filtrax.reproduction.groups import group
+from filtrax.reproduction.plan import Plan
 from filtrax.reproduction.records import Results
-from filtrax.reproduction.running import Plan, reproduce
+from filtrax.reproduction.running import reproduce
 from filtrax.reproduction.tables import Axis, Value
 from reproduction.tiny_table import DATA, NOISE, Recorder, tiny_table
 

@@ -12,8 +12,9 @@ import pytest
 
 from filtrax.experiments.config import ConfigurationError
 from filtrax.reproduction import tables
+from filtrax.reproduction.plan import Plan
 from filtrax.reproduction.records import Results
-from filtrax.reproduction.running import Plan, reproduce
+from filtrax.reproduction.running import reproduce
 from filtrax.reproduction.tables import Axis, Start, Value, read_table, source_tables
 from reproduction.tiny_table import DATA, NOISE, source_of, tiny_table
 

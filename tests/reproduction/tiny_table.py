@@ -4,7 +4,7 @@ import tomli_w
 
 import tiny_run
 from filtrax.experiments import config
-from filtrax.reproduction.running import SilentCells
+from filtrax.reproduction.scheduling import SilentCells
 from filtrax.reproduction.tables import Axis, Table, Value
 
 BASE = config.as_dict(tiny_run.EXPERIMENT)

@@ -15,6 +15,7 @@ from filtrax.losses import nll
 from filtrax.sensors import GivenFeatures
 from filtrax.training import ensembles, evaluation
 from filtrax.training.ensembles import Training
+from filtrax.training.epochs import train_steps
 from filtrax.training.evaluation import ObjectiveScore
 from filtrax.training.objectives import (
     LikelihoodContrast,
@@ -117,7 +118,7 @@ def test_records_say_what_happened(together):
 def test_numbers_are_traced_and_the_second_epoch_is_not_compiled_again(together):
     # Rejects weak types in the first epoch, and numbers that are compiled in.
     del together
-    before, programs = len(TRACED), ensembles._train._cached._cache_size()
+    before, programs = len(TRACED), train_steps._cached._cache_size()
     stage = small.stage(
         objective=objective(loss=0.3, sensor=0.7, until=0.2),
         learning_rate=0.001,
@@ -137,7 +138,7 @@ def test_numbers_are_traced_and_the_second_epoch_is_not_compiled_again(together)
     begun, _ = training.begin()
     assert not [leaf for leaf in jax.tree.leaves(begun) if leaf.weak_type]
     assert len(TRACED) == before
-    assert ensembles._train._cached._cache_size() == programs
+    assert train_steps._cached._cache_size() == programs
 
 
 class Bent(eqx.Module):

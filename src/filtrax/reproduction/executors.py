@@ -1,4 +1,4 @@
-"""Training the cells of tables on the machines of a Ray cluster.
+"""Who trains the groups of a schedule: this process, or the workers of a Ray cluster.
 
 A worker gets a group of cells and what is known of them, as the bytes of a packed file: their
 unfinished states, and the models that they start from. It trains for a while in a folder of its own
@@ -22,17 +22,47 @@ import jax
 import jax.numpy as jnp
 
 from filtrax.experiments.ensembles import Policy, Silent, Stopped
+from filtrax.reproduction.group_run import GroupRun
 from filtrax.reproduction.groups import Group
 from filtrax.reproduction.packing import pack_files, packed_of, unpack_files
 from filtrax.reproduction.records import Results
-from filtrax.reproduction.running import LEFT_TO_OTHERS, GroupRun, Schedule
+from filtrax.reproduction.scheduling import Schedule
 from filtrax.reproduction.tables import Table
+
+SECONDS_BETWEEN_CHECKPOINTS = 60.0
+"""Large models take seconds to write, and less than a minute of training is soon done again."""
 
 SECONDS_PER_TURN = 600.0
 """After that long a worker sends back what it has, and goes on from there."""
 
 MOST_LOSSES = 5
 """So many workers may be lost with a group before something must be wrong with it."""
+
+LEFT_TO_OTHERS = "Other processes train what is left, or what it starts from."
+
+
+def train_here(schedule: Schedule) -> None:
+    """Trains one group after the other in this process."""
+    while not schedule.stop() and schedule.left():
+        if not _any_step(schedule):
+            schedule.watch.message(LEFT_TO_OTHERS)
+            return
+
+
+def _any_step(schedule: Schedule) -> bool:
+    """Trains the first group that can be trained now; False if there is none."""
+    results = schedule.results
+    policy = Policy(schedule.stop, SECONDS_BETWEEN_CHECKPOINTS)
+    for candidate in schedule.ready():
+        with results.claimed(candidate.table, candidate.name) as mine:
+            if mine and candidate in schedule.left():
+                schedule.begin(candidate)
+                table = schedule.tables[candidate.table]
+                run = GroupRun(candidate, table, results, schedule.scale, schedule.watch, policy)
+                with contextlib.suppress(Stopped):
+                    run.train()
+                return True
+    return False
 
 
 @dataclasses.dataclass(frozen=True)

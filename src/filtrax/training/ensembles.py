@@ -15,34 +15,20 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array
 
-from filtrax.arrays import Key
 from filtrax.filters import AbstractFilter
 from filtrax.model import StateSpaceModel
 from filtrax.sensors import GivenFeatures, NetworkSensor
-from filtrax.training.data_sets import (
-    as_data_sets,
-    check_data_sets,
-    first_set,
-    members_of_set,
-    on_each,
-)
+from filtrax.training.data_sets import as_data_sets, check_data_sets, first_set, members_of_set
 from filtrax.training.devices import Devices, place
-from filtrax.training.evaluation import (
-    encode,
-    evaluate,
-    has_frozen_encoder,
-    with_encoder,
-)
+from filtrax.training.epochs import train_steps
+from filtrax.training.evaluation import encode, evaluate, has_frozen_encoder, with_encoder
 from filtrax.training.parts import trainable, warn_of_hidden_parameters
 from filtrax.training.selection import Ensemble, select
 from filtrax.training.stages import Stage
-from filtrax.training.step import Learner, Recipe, choose, update
-from filtrax.trajectory import Trajectory, perturb, random_subsequence
-
-ORDER_SEED = 2021
-"""Of the order of batches, which is the same for all members and for runs with other seeds."""
+from filtrax.training.step import Learner
+from filtrax.trajectory import Trajectory
 
 
 class EpochRecord(eqx.Module):
@@ -171,7 +157,7 @@ class Training:
         outcomes = []
         for first in range(0, self.steps_per_epoch, self.steps_per_call):
             arguments = self._arguments(ensemble, learner, finite, first)
-            learner, finite, outcome = _train(*arguments)
+            learner, finite, outcome = train_steps(*arguments)
             outcomes.append(outcome)
             if on_step is not None:
                 jax.block_until_ready(outcome)
@@ -186,7 +172,7 @@ class Training:
         ensemble = self._placed(self.template())
         finite = jnp.ones(ensemble.rate.shape, bool)
         arguments = self._arguments(ensemble, ensemble.learner, finite, 0)
-        return cast(Any, _train).lower(*arguments).lowered
+        return cast(Any, train_steps).lower(*arguments).lowered
 
     def _arguments(self, ensemble: Ensemble, learner: Learner, finite: Array, first: int) -> tuple:
         """Of the steps from the one numbered `first` on."""
@@ -277,69 +263,3 @@ def _strong(tree: Any) -> Any:
         return jax.lax.convert_element_type(leaf, leaf.dtype) if eqx.is_array(leaf) else leaf
 
     return jax.tree.map(strong, tree)
-
-
-@eqx.filter_jit
-def _train(
-    stage, rest, data, readings, learner, finite, state, first, count, num_epochs, keys, placement
-):
-    """Some steps of an epoch, from the one numbered `first` on."""
-    rates, rollbacks, epoch = state
-    num_sets, total, num_steps = jax.tree.leaves(data.readings)[0].shape[:3]
-    per_trajectory = num_steps // stage.length
-    steps = stage.steps_per_epoch(first_set(data))
-    order_key = jr.fold_in(jr.key(ORDER_SEED), epoch)
-    order = jr.permutation(order_key, total * per_trajectory) // per_trajectory
-
-    def step(carry, index):
-        learner, finite = carry
-        number = epoch * steps + index
-        progress = (number / (num_epochs * steps)).astype(data.initial.dtype)
-        chosen = jax.lax.dynamic_slice_in_dim(order, index * stage.batch_size, stage.batch_size)
-        cut_key = jr.fold_in(order_key, index)
-
-        def member(data, stage, rest, learner, readings, rate, rollbacks, finite, key):
-            key = jr.fold_in(jr.fold_in(key, rollbacks), number)
-            batch = placement.batch(_cut(data, readings, chosen, stage, key=cut_key))
-            perturbation = _Perturbation(stage.perturbed)
-            recipe = Recipe(stage.objective, stage.optimizer, perturbation, stage.clip_norm)
-            rate = -rate * stage.rate(number, progress)  # down the gradient
-            new, outcome = update(recipe, rest, learner, batch, progress, rate=rate, key=key)
-            return choose(finite, new, learner), finite & outcome.finite, outcome
-
-        everyone = (stage, rest, learner, readings, rates, rollbacks, finite, keys)
-        learner, finite, outcome = on_each(member, data, everyone, num_sets)
-        return (learner, finite), (outcome.loss, outcome.gradient_norm)
-
-    carry = (learner, finite)
-    if count == 1:
-        carry, outcomes = step(carry, first)
-        outcomes = jax.tree.map(lambda leaf: leaf[None], outcomes)
-    else:
-        carry, outcomes = jax.lax.scan(step, carry, first + jnp.arange(count))
-    return *placement.results(carry), outcomes
-
-
-class _Perturbation(eqx.Module):
-    """Moves the initial state towards a draw from the prior, by a part of the way."""
-
-    part: Array
-
-    def __call__(self, trajectory: Trajectory, key: Key) -> Trajectory:
-        drawn = perturb(trajectory, key=key).initial
-        initial = trajectory.initial + self.part * (drawn - trajectory.initial)
-        return dataclasses.replace(trajectory, initial=initial)
-
-
-def _cut(
-    data: Trajectory, readings: Any, chosen: Int[Array, " b"], stage: Stage, *, key: Key
-) -> Trajectory:
-    """Sub-sequences of the chosen trajectories, drawn and changed alike for all members."""
-    if readings is not None:
-        data = dataclasses.replace(data, readings=readings)
-    batch = jax.tree.map(lambda leaf: leaf[chosen], data)
-    cut = lambda trajectory, key: random_subsequence(trajectory, stage.length, key=key)  # noqa: E731
-    batch = jax.vmap(cut)(batch, jr.split(key, chosen.size))
-    if stage.augment is None:
-        return batch
-    return jax.vmap(stage.augment)(batch, jr.split(jr.fold_in(key, 1), chosen.size))

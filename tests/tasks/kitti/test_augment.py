@@ -16,7 +16,7 @@ from filtrax.tasks.kitti.camera import Intrinsics
 from filtrax.tasks.kitti.encoders import two_frames
 from filtrax.tasks.kitti.model import build_model, motion
 from filtrax.tasks.kitti.motion import mirrored
-from filtrax.training import ensembles
+from filtrax.training.epochs import cut_batch
 from filtrax.training.evaluation import ObjectiveScore
 from filtrax.training.objectives import sensor_nll
 from filtrax.training.stages import Stage
@@ -224,7 +224,7 @@ def test_training_alone_is_augmented_and_all_members_alike(key):
         batch_size=3,
         augment=Augment(STRONG, "aligned"),
     )
-    chosen, cut = jnp.asarray([0, 1, 1]), eqx.filter_jit(ensembles._cut)
+    chosen, cut = jnp.asarray([0, 1, 1]), eqx.filter_jit(cut_batch)
     plain = cut(data, None, chosen, dataclasses.replace(stage, augment=None), key=key)
     batch = cut(data, None, chosen, stage, key=key)
     np.testing.assert_array_equal(plain.readings, batch.readings)

@@ -1,68 +1,49 @@
 """`filtrax data disc`: the data of the disc task."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
+from filtrax.cli.data.options import (
+    EXPORT,
+    PREVIEW,
+    SETTINGS,
+    check_preview,
+    draw_preview,
+    read_task,
+    write_files,
+)
 from filtrax.cli.options import SPLIT
-from filtrax.cli.progress import counting
 
 if TYPE_CHECKING:
     from filtrax.tasks.base import AbstractTask
 
 
 def disc(
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Change a setting of the task, as in image_size=60. Repeatable.",
-            show_default=False,
-        ),
-    ] = None,
+    overrides: SETTINGS = None,
     split: SPLIT = "test",
-    preview: Annotated[
-        Path | None,
-        typer.Option(
-            help="Draw some sequences: a contact sheet (.png) or an animation (.gif).",
-            metavar="FILE",
-            show_default=False,
-        ),
-    ] = None,
-    export: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write frames as PNG files, and states.", metavar="DIR", show_default=False
-        ),
-    ] = None,
+    preview: PREVIEW = None,
+    export: EXPORT = None,
 ) -> None:
     """Describe the disc-tracking data: a red disc among others that hide it.
 
     Example: filtrax data disc --set num_distractors=5 --preview discs.gif
     """
-    from filtrax.experiments.config import read
     from filtrax.tasks.disc import DiscTask
     from filtrax.tasks.disc import export as files
 
-    # Also as they are written for a whole experiment.
-    task = read(DiscTask, None, [text.removeprefix("task.") for text in overrides or ()])
-    kind = None if preview is None else preview.suffix.lower()
-    if kind not in (None, ".png", ".gif"):
-        raise ValueError(f"A preview must be a .png or .gif file, got {preview}.")
+    task = read_task(DiscTask, overrides)
+    check_preview(preview)
     typer.echo(_summary(task, split))
-    if preview is not None:
-        available = task.num_sequences(split)
-        if kind == ".png":
-            files.contact_sheet(task, preview, split, num_sequences=min(6, available))
-        else:
-            files.animation(task, preview, split, num_sequences=min(4, available))
-        typer.echo(f"Preview: {preview}")
-    if export is not None:
-        with counting("Sequences") as progress:
-            files.export(task, split, export, progress=progress)
-        typer.echo(f"Files: {export}")
+    available = task.num_sequences(split)
+    draw_preview(
+        preview,
+        sheet=lambda path: files.contact_sheet(task, path, split, num_sequences=min(6, available)),
+        animation=lambda path: files.animation(task, path, split, num_sequences=min(4, available)),
+    )
+    write_files(
+        export, lambda folder, progress: files.export(task, split, folder, progress=progress)
+    )
 
 
 def _summary(task: "AbstractTask", split: str) -> str:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from filtrax.cli.data.options import draw_preview
+from filtrax.cli.data.tables import console
 
 if TYPE_CHECKING:
     from filtrax.tasks.kitti.recordings.drives import Drive
@@ -24,14 +26,6 @@ SEQUENCES = Annotated[
     ),
 ]
 SIZE = Annotated[str, typer.Option(metavar="HxW", help="Height and width of images in pixels.")]
-PREVIEW = Annotated[
-    Path | None,
-    typer.Option(
-        help="Draw images and paths: a contact sheet (.png) or an animation (.gif).",
-        metavar="FILE",
-        show_default=False,
-    ),
-]
 
 NUM_ANIMATED = 4
 """Drives in an animation; more are not seen at once."""
@@ -50,23 +44,15 @@ def image_size(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def check_preview(path: Path | None) -> None:
-    """Raises before the work begins if the file of a preview is of the wrong kind."""
-    if path is not None and path.suffix.lower() not in (".png", ".gif"):
-        raise ValueError(f"A preview must be a .png or .gif file, got {path}.")
-
-
-def draw_preview(drives: Sequence["Drive"], path: Path | None) -> None:
+def preview_drives(drives: Sequence["Drive"], path: Path | None) -> None:
     """Draws the drives if a file is wished for."""
     from filtrax.tasks.kitti.recordings import preview
 
-    if path is None:
-        return
-    if path.suffix.lower() == ".png":
-        preview.contact_sheet(drives, path)
-    else:
-        preview.animation(drives[:NUM_ANIMATED], path)
-    typer.echo(f"Preview: {path}")
+    draw_preview(
+        path,
+        sheet=lambda path: preview.contact_sheet(drives, path),
+        animation=lambda path: preview.animation(drives[:NUM_ANIMATED], path),
+    )
 
 
 def print_drives(title: str, drives: Sequence["Drive"], sources: Sequence[str]) -> None:
@@ -76,10 +62,7 @@ def print_drives(title: str, drives: Sequence["Drive"], sources: Sequence[str]) 
         table.add_column(name, justify="left" if name in ("cameras", "times") else "right")
     for drive, source in zip(drives, sources, strict=True):
         table.add_row(*_row(drive), source)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=160)  # A file is no narrow window.
-    console.print(Text(title, style="bold"), table)
+    console().print(Text(title, style="bold"), table)
 
 
 def _row(drive: "Drive") -> list[str]:

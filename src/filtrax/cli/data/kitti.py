@@ -6,15 +6,14 @@ from typing import Annotated
 import typer
 
 from filtrax.cli.data.drives import (
-    PREVIEW,
     SEQUENCES,
     SIZE,
-    check_preview,
-    draw_preview,
     drive_numbers,
     image_size,
+    preview_drives,
     print_drives,
 )
+from filtrax.cli.data.options import PREVIEW, check_preview
 from filtrax.cli.progress import counting
 
 
@@ -33,7 +32,7 @@ def kitti(
     cache: Annotated[
         Path | None,
         typer.Option(
-            help="Where smaller images are kept; in the root without it.",
+            help="Where smaller images are kept; in the user's cache without it.",
             metavar="DIR",
             show_default=False,
         ),
@@ -64,4 +63,4 @@ def kitti(
         typer.echo(f"Poses without images, left out: {', '.join(left_out)}.")
     kept = {Path(images.filename).parent for drive in drives for images in drive.cameras.values()}
     typer.echo(f"Images are kept in: {', '.join(sorted(map(str, kept)))}")
-    draw_preview(drives, preview)
+    preview_drives(drives, preview)

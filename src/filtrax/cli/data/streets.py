@@ -6,15 +6,14 @@ from typing import Annotated
 import typer
 
 from filtrax.cli.data.drives import (
-    PREVIEW,
     SEQUENCES,
     SIZE,
-    check_preview,
-    draw_preview,
     drive_numbers,
     image_size,
+    preview_drives,
     print_drives,
 )
+from filtrax.cli.data.options import PREVIEW, check_preview
 from filtrax.cli.progress import counting
 
 NUM_FRAMES = 1000
@@ -81,7 +80,7 @@ def streets(
         drives.append(read_drive(out, name, image_size=height_and_width, cameras=names_of_cameras))
     source = "driver model" if poses is None else str(poses)
     print_drives(f"{out}, generated along {source}", drives, ["file"] * len(drives))
-    draw_preview(drives, preview)
+    preview_drives(drives, preview)
 
 
 def _names(out: Path, poses: Path | None, sequence: list[str] | None) -> list[str]:
