@@ -4,7 +4,7 @@
 
 Prints, for each size, the time of the first call (compilation included) and the median time of a
 value-and-gradient of a batch of 128 sequences of 50 steps in float32, and how far the loss is from
-that in float64 on the CPU. `filtrax.linalg.LARGEST_UNROLLED` rests on its output.
+that in float64 on the CPU. `filtrax.small_matrices.LARGEST_UNROLLED` rests on its output.
 """
 
 import json
@@ -21,7 +21,7 @@ import jax.random as jr
 import numpy as np
 
 import filtrax
-from filtrax import linalg
+from filtrax import small_matrices
 from filtrax.training import filtering
 
 BATCH, STEPS, REPEATS, SEED = 128, 50, 15, 0
@@ -72,7 +72,7 @@ def value_and_gradient(filt, model, data):
 
 def measure(name, sizes, unrolled):
     """One row of the table."""
-    linalg.LARGEST_UNROLLED = max(sizes) if unrolled else 0
+    small_matrices.LARGEST_UNROLLED = max(sizes) if unrolled else 0
     jax.clear_caches()
     function, arguments = value_and_gradient(FILTERS[name], *linear_problem(sizes, jnp.float32))
     begin = time.perf_counter()

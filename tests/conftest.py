@@ -1,5 +1,6 @@
 """Strict numerics for all tests: nothing is promoted or broadcast by accident."""
 
+import importlib
 import os
 
 # Most tests compile much and run little: the compiler's optimizations cost more than they save.
@@ -34,13 +35,9 @@ def key():
 
 @pytest.fixture
 def unrolled_algebra(monkeypatch):
-    """Runs small-matrix algebra as a GPU would, whatever this machine is."""
-
-    def unrolled_always(library, unrolled, *operands):
-        del library
-        return unrolled(*operands)
-
-    monkeypatch.setattr("filtrax.linalg._per_platform", unrolled_always)
+    """Unrolls as large matrices as a GPU does, whatever this machine is."""
+    largest = importlib.import_module("filtrax.small_matrices").LARGEST_UNROLLED
+    monkeypatch.setattr("filtrax.small_matrices.LARGEST_UNROLLED_ON_CPU", largest)
     jax.clear_caches()
     yield
     jax.clear_caches()

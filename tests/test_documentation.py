@@ -275,8 +275,8 @@ def test_configurations_can_be_read(config):
 
 def test_the_tables_are_those_of_the_records():
     """Figures that were typed, or that were left behind by a new record, are rejected."""
-    path = ROOT / "benchmarks" / "training_records.py"
-    specification = importlib.util.spec_from_file_location("training_records", path)
+    path = ROOT / "benchmarks" / "records.py"
+    specification = importlib.util.spec_from_file_location("records", path)
     assert specification is not None
     assert specification.loader is not None
     records = importlib.util.module_from_spec(specification)

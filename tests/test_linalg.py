@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from filtrax import linalg
+from filtrax import linalg, small_matrices
 
-LIBRARY = (jnp.linalg.cholesky, linalg._library_solve_lower, linalg._library_solve_upper)
-UNROLLED = (
-    linalg._unrolled_cholesky,
-    linalg._unrolled_solve_lower,
-    linalg._unrolled_solve_upper,
-)
+CHOLESKY = {
+    "library": small_matrices.library_cholesky,
+    "unrolled": small_matrices.unrolled_cholesky,
+    "blocked": small_matrices.blocked_cholesky,
+}
+INVERSE = {
+    "library": small_matrices.library_inverse_lower,
+    "unrolled": small_matrices.unrolled_inverse_lower,
+}
 
 
 def random_covariances(rng, count, size):
@@ -23,66 +26,75 @@ def random_covariances(rng, count, size):
     return factors @ factors.transpose(0, 2, 1) + 0.1 * np.eye(size)
 
 
-def solve_with(path):
-    """All that a path computes of a covariance and a matrix, with derivatives in a direction."""
-    cholesky, solve_lower, solve_upper = path
-
-    def results(covariance, right):
-        factor = cholesky(covariance)
-        return factor, solve_lower(factor, right), solve_upper(factor, right[:, 0])
-
-    def with_derivatives(arguments, directions):
-        return jax.jvp(results, arguments, directions)
-
-    # Compiling takes far longer than running, and longer still with optimizations.
-    quickly = {"xla_backend_optimization_level": 0}
-    return jax.jit(jax.vmap(with_derivatives), compiler_options=quickly)
-
-
-@pytest.mark.parametrize("size", range(1, 7))
-def test_unrolled_and_library_algebra_equal_numpy_and_have_the_same_derivatives(size):
-    rng = np.random.default_rng(size)
-    covariances, rights = random_covariances(rng, 20, size), rng.normal(size=(20, size, 3))
+@pytest.mark.parametrize("size", [1, 2, 4, 5, 8, 10])
+def test_every_program_for_factors_and_inverses_equals_numpy(size):
+    covariances = random_covariances(np.random.default_rng(size), 20, size)
     factors = np.linalg.cholesky(covariances)
-    expected = (
-        factors,
-        np.linalg.solve(factors, rights),
-        np.linalg.solve(factors.transpose(0, 2, 1), rights[..., :1])[..., 0],
-    )
-    arguments = jnp.asarray(covariances), jnp.asarray(rights)
-    directions = tuple(jnp.asarray(rng.normal(size=array.shape)) for array in arguments)
-    values, derivatives = solve_with(UNROLLED)(arguments, directions)
-    library_values, library_derivatives = solve_with(LIBRARY)(arguments, directions)
-    for ours, theirs, numpy in zip(values, library_values, expected, strict=True):
-        np.testing.assert_allclose(ours, numpy, rtol=1e-9, atol=1e-9)
-        np.testing.assert_allclose(theirs, numpy, rtol=1e-9, atol=1e-9)
-    for ours, theirs in zip(derivatives, library_derivatives, strict=True):
+    for cholesky in CHOLESKY.values():
+        np.testing.assert_allclose(cholesky(jnp.asarray(covariances)), factors, atol=1e-10)
+    for inverse in INVERSE.values():
+        found = inverse(jnp.asarray(factors))
+        np.testing.assert_allclose(found, np.linalg.inv(factors), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (4, 1, 2), (3, 6, 1)])
+def test_every_program_for_products_equals_numpys(shape):
+    rows, inner, columns = shape
+    rng = np.random.default_rng(0)
+    left, right = rng.normal(size=(5, rows, inner)), rng.normal(size=(5, inner, columns))
+    for program in (small_matrices.library_product, small_matrices.unrolled_product):
+        found = program(jnp.asarray(left), jnp.asarray(right))
+        np.testing.assert_allclose(found, left @ right, rtol=1e-12)
+
+
+def results(algebra):
+    """A number that depends on all that is computed of a covariance and a matrix."""
+    cholesky, inverse, product = algebra
+
+    def scored(covariance, right):
+        factor = cholesky(covariance)
+        white = product(inverse(factor), right)
+        return jnp.sin(white).sum() + (product(factor, white) ** 3).sum()
+
+    return scored
+
+
+OURS = (linalg.cholesky, linalg.inverse_lower, linalg.product)
+THEIRS = (jnp.linalg.cholesky, jnp.linalg.inv, jnp.matmul)
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_derivatives_of_every_order_and_mode_are_those_of_jax(size):
+    """Rejects a rule for a factor that forgets its triangle, and one that holds to first order."""
+    rng = np.random.default_rng(0)
+    covariance = jnp.asarray(random_covariances(rng, 1, size)[0])
+    right = jnp.asarray(rng.normal(size=(size, 2)))
+    for derivative in (jax.grad, jax.jacfwd, jax.hessian):
+        ours, theirs = (
+            jax.jit(derivative(results(algebra)))(covariance, right) for algebra in (OURS, THEIRS)
+        )
         np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-7)
 
 
-def test_unrolled_algebra_has_the_librarys_gradients_in_reverse_mode():
-    def gradient(path):
-        def scored(covariance, right):
-            factor = path[0](covariance)
-            return (path[2](factor, path[1](factor, right)) * right).sum()
-
-        return jax.jit(jax.grad(scored, (0, 1)))
-
-    rng = np.random.default_rng(0)
-    arguments = jnp.asarray(random_covariances(rng, 1, 3)[0]), jnp.asarray(rng.normal(size=(3, 2)))
-    both = zip(gradient(UNROLLED)(*arguments), gradient(LIBRARY)(*arguments), strict=True)
-    for ours, theirs in both:
-        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("shape", [(2, 3, 4), (4, 1, 2), (3, 6, 0)])
-def test_unrolled_products_equal_numpys(shape):
-    rows, inner, columns = shape
-    rng = np.random.default_rng(0)
-    left = rng.normal(size=(rows, inner))
-    right = rng.normal(size=(inner, columns) if columns else inner)
-    ours = linalg._unrolled_product(jnp.asarray(left), jnp.asarray(right))
-    np.testing.assert_allclose(ours, left @ right, rtol=1e-12)
+@pytest.mark.parametrize("size", [3, 9])
+def test_batches_have_the_values_and_gradients_of_single_matrices(size):
+    """One matrix and many have programs of their own, and batches may be nested and partial."""
+    rng = np.random.default_rng(1)
+    covariances = jnp.asarray(random_covariances(rng, 6, size))
+    right = jnp.asarray(rng.normal(size=(size, 3)))
+    one = jax.jit(jax.value_and_grad(results(OURS), (0, 1)))
+    alone = [one(covariance, right) for covariance in covariances]
+    expected = jax.tree.map(lambda *each: jnp.stack(each), *alone)
+    batched = jax.vmap(one, (0, None))
+    nested = jax.vmap(batched, (1, None), 1)(covariances.reshape(2, 3, size, size), right)
+    for found in (batched(covariances, right), nested):
+        flat = jax.tree.map(lambda leaf, like: leaf.reshape(like.shape), found, expected)
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8), flat, expected
+        )
+    # The gradient by what all of a batch share is a sum.
+    total = jax.grad(lambda r: jax.vmap(results(OURS), (0, None))(covariances, r).sum())(right)
+    np.testing.assert_allclose(total, expected[1][1].sum(0), rtol=1e-8, atol=1e-8)
 
 
 def test_a_product_of_several_matrices_is_taken_from_left_to_right():
@@ -92,16 +104,19 @@ def test_a_product_of_several_matrices_is_taken_from_left_to_right():
     np.testing.assert_allclose(ours, np.linalg.multi_dot(factors), rtol=1e-12)
 
 
-def test_unrolled_cholesky_of_an_indefinite_matrix_is_not_finite():
+@pytest.mark.parametrize("name", CHOLESKY)
+def test_the_factor_of_an_indefinite_matrix_is_not_finite(name):
     # Rejects a clamp under the root, which would repair a broken covariance in silence.
-    matrix = jnp.asarray([[1.0, 2.0], [2.0, 1.0]])
-    assert not jnp.isfinite(linalg._unrolled_cholesky(matrix)).all()
-    assert not jnp.isfinite(linalg.cholesky(matrix)).all()
+    for size in (2, 6):
+        matrix = jnp.eye(size).at[-1, 0].set(2.0).at[0, -1].set(2.0)
+        assert not jnp.isfinite(CHOLESKY[name](matrix)).all()
+        assert not jnp.isfinite(linalg.cholesky(matrix)).all()
 
 
 def test_public_functions_agree_with_numpy_on_both_sides_of_the_largest_unrolled_size():
     rng = np.random.default_rng(0)
-    for size in (linalg.LARGEST_UNROLLED, linalg.LARGEST_UNROLLED + 1):
+    largest = small_matrices.LARGEST_UNROLLED_ON_CPU
+    for size in (largest, largest + 1):
         matrix = random_covariances(rng, 1, size)[0]
         right = rng.normal(size=(size, 2))
         factor = linalg.cholesky(jnp.asarray(matrix))
@@ -126,8 +141,18 @@ def test_small_matrices_are_unrolled_on_a_gpu_and_large_ones_are_not():
         )
         return exported(jax.ShapeDtypeStruct((size, size), jnp.float32)).mlir_module()
 
-    assert "cusolver" not in lowered(linalg.LARGEST_UNROLLED)
-    assert "cusolver" in lowered(linalg.LARGEST_UNROLLED + 1)
+    assert "cusolver" not in lowered(small_matrices.LARGEST_UNROLLED)
+    assert "cusolver" in lowered(small_matrices.LARGEST_UNROLLED + 1)
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "called"), [(4, 1, False), (5, 1, True), (10, 3, False), (11, 3, True)]
+)
+def test_a_cpu_calls_a_library_for_one_matrix_or_for_large_ones(size, count, called):
+    matrices = jax.ShapeDtypeStruct((count, size, size), jnp.float32)
+    for function in (linalg.cholesky, linalg.inverse_lower):
+        lowered = jax.jit(jax.vmap(function)).lower(matrices).as_text()
+        assert ("lapack" in lowered) == called
 
 
 def test_symmetrize_gives_the_symmetric_part():

@@ -1,29 +1,21 @@
 """Algebra of small symmetric matrices, and the Gaussian density that needs it.
 
-A library call costs a GPU one launch and hardly any work for a 4 x 4 matrix, while the same
-algorithm written out in scalars is fused with its surroundings; on a CPU the library call wins
-at every size. The choice is made when a program is lowered for a device, so one traced program
-serves both (`jax.lax.platform_dependent`).
+Everything is made of products, Cholesky factors and inverses of triangular matrices, of which
+`filtrax.small_matrices` has the programs. Their derivatives here are products again, so that no
+loop keeps what a factorization computed on its way.
 """
 
 import functools
 import math
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
 
+from filtrax import small_matrices
 from filtrax.arrays import Scalar
-
-LARGEST_UNROLLED = 6
-"""Matrices up to this size are unrolled into scalars on a GPU.
-
-Larger ones would still run faster, but compile for longer than they are worth in most programs:
-`benchmarks/small_matrices.py` measures both.
-"""
 
 Function = TypeVar("Function", bound=Callable)
 
@@ -49,13 +41,10 @@ def product(left: Float[Array, "n k"], *others: Float[Array, "..."]) -> Float[Ar
     Computed in full precision on every device.
     """
     for right in others:
-        left = _product(left, right)
+        matrix = right if right.ndim == 2 else right[:, None]
+        found = small_matrices.product.bind(*_of_one_type(left, matrix))
+        left = found.reshape(left.shape[:1] + right.shape[1:])
     return left
-
-
-@precise
-def _product(left: Array, right: Array) -> Array:
-    return _per_platform(jnp.matmul, _unrolled_product, left, right)
 
 
 def symmetrize(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -65,24 +54,54 @@ def symmetrize(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 def cholesky(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The lower triangular L with L Lᵀ = A; not finite where A is not positive definite."""
-    return _per_platform(jnp.linalg.cholesky, _unrolled_cholesky, matrix)
+    return _factor(symmetrize(matrix))
+
+
+@jax.custom_jvp
+def _factor(matrix: Array) -> Array:
+    return small_matrices.cholesky.bind(matrix)
+
+
+@_factor.defjvp
+def _factor_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    factor = _factor(*primals)
+    return factor, _change_of_factor(factor, *tangents)
+
+
+def _change_of_factor(factor: Array, change: Array) -> Array:
+    """dL = L Φ(L⁻¹ dA L⁻ᵀ): Φ keeps the lower triangle and half of the diagonal.
+
+    (Murray 2016, Differentiation of the Cholesky decomposition)
+    """
+    inverse = inverse_lower(factor)
+    lower = jnp.tril(jnp.ones_like(factor)) - 0.5 * jnp.eye(len(factor), dtype=factor.dtype)
+    return product(factor, lower * product(inverse, change, inverse.T))
+
+
+@jax.custom_jvp
+def inverse_lower(factor: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """L⁻¹ of a lower triangular L."""
+    return small_matrices.inverse_lower.bind(factor)
+
+
+@inverse_lower.defjvp
+def _inverse_lower_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    """dL⁻¹ = -L⁻¹ dL L⁻¹."""
+    inverse = inverse_lower(*primals)
+    return inverse, -product(inverse, jnp.tril(*tangents), inverse)
 
 
 def solve_lower(factor: Float[Array, "n n"], right: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
     """L⁻¹ B for a lower triangular L; B is a vector or a matrix."""
-    return _per_platform(_library_solve_lower, _unrolled_solve_lower, factor, right)
-
-
-def solve_upper(factor: Float[Array, "n n"], right: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
-    """L⁻ᵀ B for a lower triangular L; B is a vector or a matrix."""
-    return _per_platform(_library_solve_upper, _unrolled_solve_upper, factor, right)
+    return product(inverse_lower(factor), right)
 
 
 def cholesky_solve(
     factor: Float[Array, "n n"], right: Float[Array, "n ..."]
 ) -> Float[Array, "n ..."]:
     """(L Lᵀ)⁻¹ B."""
-    return solve_upper(factor, solve_lower(factor, right))
+    inverse = inverse_lower(factor)
+    return product(inverse.T, product(inverse, right))
 
 
 def log_determinant(factor: Float[Array, "n n"]) -> Scalar:
@@ -99,20 +118,32 @@ def square_root(covariance: Float[Array, "n n"]) -> Float[Array, "n n"]:
     Accuracy and Stability of Numerical Algorithms, theorem 10.7). An indefinite matrix has no
     square root: the result is not finite.
     """
-    size, epsilon = covariance.shape[-1], jnp.finfo(covariance.dtype).eps
     fixed = jnp.diagonal(covariance) == 0
-    matrix = covariance + jnp.diag(fixed.astype(covariance.dtype))
-    singular = ~jnp.isfinite(cholesky(jax.lax.stop_gradient(matrix))).all()
-    roundings = jnp.where(singular, size * (size + 1) * epsilon, 0.0).astype(matrix.dtype)
-    factor = cholesky(matrix + roundings * jnp.diag(jnp.diagonal(matrix)))
-    return jnp.where(fixed[:, None], 0.0, factor)
+    matrix = symmetrize(covariance) + jnp.diag(fixed.astype(covariance.dtype))
+    return jnp.where(fixed[:, None], 0.0, _restored_factor(matrix))
 
 
-@precise
+@jax.custom_jvp
+def _restored_factor(matrix: Array) -> Array:
+    plain, restored = small_matrices.cholesky.bind(jnp.stack([matrix, _with_roundings(matrix)]))
+    return jnp.where(jnp.isfinite(plain).all(), plain, restored)
+
+
+@_restored_factor.defjvp
+def _restored_factor_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    factor = _restored_factor(*primals)
+    return factor, _change_of_factor(factor, *tangents)
+
+
+def _with_roundings(matrix: Array) -> Array:
+    size, epsilon = matrix.shape[-1], jnp.finfo(matrix.dtype).eps
+    return matrix + size * (size + 1) * epsilon * jnp.diag(jnp.diagonal(matrix))
+
+
 def whiten(samples: Float[Array, "n x"]) -> Float[Array, "n x"]:
     """Shifts and maps samples linearly so that their mean is 0 and their covariance I, exactly."""
     centred = samples - samples.mean(0, keepdims=True)
-    factor = cholesky(centred.T @ centred / samples.shape[0])
+    factor = cholesky(product(centred.T, centred) / samples.shape[0])
     return solve_lower(factor, centred.T).T
 
 
@@ -126,7 +157,6 @@ def marginal(covariance: Float[Array, "n n"], seen: Bool[Array, " n"]) -> Float[
     return jnp.where(both, covariance, jnp.eye(seen.size, dtype=covariance.dtype))
 
 
-@precise
 def gaussian_log_density(
     residual: Float[Array, " n"],
     covariance: Float[Array, "n n"],
@@ -145,54 +175,6 @@ def gaussian_log_density(
     return -0.5 * ((white**2).sum() + log_determinant(factor) + dimension * math.log(2 * math.pi))
 
 
-def _per_platform(library: Callable, unrolled: Callable, *operands: Array) -> Array:
-    if operands[0].shape[-1] > LARGEST_UNROLLED:
-        return library(*operands)
-    return jax.lax.platform_dependent(*operands, cuda=unrolled, rocm=unrolled, default=library)
-
-
-def _library_solve_lower(factor: Array, right: Array) -> Array:
-    return solve_triangular(factor, right, lower=True)
-
-
-def _library_solve_upper(factor: Array, right: Array) -> Array:
-    return solve_triangular(factor, right, lower=True, trans="T")
-
-
-def _unrolled_product(left: Array, right: Array) -> Array:
-    """Σₖ aₖ bₖᵀ, with the columns of one matrix and the rows of the other."""
-    matrix = right if right.ndim == 2 else right[:, None]
-    terms = [left[:, k, None] * matrix[None, k, :] for k in range(left.shape[-1])]
-    return functools.reduce(jnp.add, terms).reshape(left.shape[:1] + right.shape[1:])
-
-
-def _unrolled_cholesky(matrix: Array) -> Array:
-    matrix = symmetrize(matrix)  # as the library does, so that derivatives agree
-    size = matrix.shape[-1]
-    factor = [[jnp.zeros((), matrix.dtype)] * size for _ in range(size)]
-    for j in range(size):
-        for i in range(j, size):
-            rest = matrix[i, j]
-            for k in range(j):
-                rest = rest - factor[i][k] * factor[j][k]
-            factor[i][j] = jnp.sqrt(rest) if i == j else rest / factor[j][j]
-    return jnp.stack([jnp.stack(row) for row in factor])
-
-
-def _unrolled_solve_lower(factor: Array, right: Array) -> Array:
-    return _substitute(factor, right, range(factor.shape[-1]))
-
-
-def _unrolled_solve_upper(factor: Array, right: Array) -> Array:
-    return _substitute(factor.T, right, reversed(range(factor.shape[-1])))
-
-
-def _substitute(triangle: Array, right: Array, order) -> Array:
-    """Solves for the rows in the given order; each uses the rows solved before it."""
-    rows: dict[int, Array] = {}
-    for i in order:
-        rest = right[i]
-        for j, row in rows.items():
-            rest = rest - triangle[i, j] * row
-        rows[i] = rest / triangle[i, i]
-    return jnp.stack([rows[i] for i in range(len(rows))])
+def _of_one_type(*arrays: Array) -> tuple[Array, ...]:
+    dtype = jnp.result_type(*arrays)
+    return tuple(array.astype(dtype) for array in arrays)

@@ -70,7 +70,7 @@ def test_no_mask_is_a_mask_that_sees_everything(name):
 @pytest.mark.parametrize("name", ["ekf", "ukf"])
 def test_equals_the_kalman_filter_on_the_unrolled_path(name, unrolled_algebra):
     """The scalar code that a GPU runs for small matrices, here on the CPU."""
-    check_against_kalman(FILTERS[name], *batch((4, 2), masked=True))
+    check_against_kalman(FILTERS[name], *batch((6, 5), masked=True))
 
 
 @pytest.mark.parametrize("scaling", [(1e-1, 0.0, 2.0), (1.0, -1.0, 0.0), (0.5, 3.0, 1.0)], ids=str)

@@ -34,26 +34,39 @@ REFUSED = {
 
 TABLES = table_names()
 DISC = [name for name in TABLES if name.startswith("disc")]
-VALIDATED = set()
-"""The filters and objectives whose validation was traced: what else a test runs is no other."""
+TRACED = set()
+"""What was traced: kinds of programs, with the structure of all that they depend on."""
 
 
 @pytest.fixture
 def only_shapes(monkeypatch):
     """Nothing that needs numbers happens: models are built in a trace, epochs not recorded.
 
-    Annotations are not checked, and of both ways to do small algebra only one is traced: tests of
-    the parts are about these, and here they would take half of the time.
+    Annotations are not checked: tests of the parts are about these, and here they would take
+    much of the time.
     """
     nothing = np.zeros(0)
     record = EpochRecord(0, 0, nothing, nothing, nothing, {}, nothing, nothing)
     monkeypatch.setattr(ensembles, "build_ensemble", build)
     monkeypatch.setattr(Training, "_record", lambda *_: record)
     monkeypatch.setattr(Training, "_validate", validate_once(Training._validate))
-    monkeypatch.setattr("filtrax.linalg._per_platform", lambda library, _, *given: library(*given))
+    monkeypatch.setattr(Training, "epoch", train_once(Training.epoch))
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def is_new(kind, *trees):
+    """Whether nothing with the same structure was traced before: other numbers do not matter."""
+    structures = [jax.tree.structure(tree) for tree in trees]
+    known, total = len(TRACED), (kind, *structures)
+    TRACED.add(total)
+    return len(TRACED) > known
+
+
+def sizes(data):
+    """Of what a step reads, and of how many discs or images a sequence has."""
+    return tuple(leaf.shape[-2:] for leaf in jax.tree.leaves((data.readings, data.context)))
 
 
 def validate_once(validate):
@@ -61,13 +74,24 @@ def validate_once(validate):
 
     def validated(training, learner):
         filt, _ = training.rest
-        key = type(filt), jax.tree.structure(training.stage.score)
-        if key not in VALIDATED:
-            VALIDATED.add(key)
+        if is_new(("validation", type(filt)), training.stage.score):
             return validate(training, learner)
         return {"loss": jnp.zeros(len(training.keys))}
 
     return validated
+
+
+def train_once(epoch):
+    """An epoch of each kind of stage, filter and model with the parts that train; then none."""
+
+    def trained(training, ensemble):
+        stage = dataclasses.replace(training.stage, num_epochs=1)
+        kind = "training", sizes(training.data)
+        if is_new(kind, stage, training.rest, training.readings, ensemble.learner):
+            return epoch(training, ensemble)
+        return ensemble, None
+
+    return trained
 
 
 def build(experiment, data):
@@ -120,7 +144,10 @@ def trace(cells, folder, *, whole=True):
             state = run.best(ensemble)
         settings, keys = experiments[0].filter, jax.vmap(jr.key)(jnp.asarray(seeds))
         filt, score = settings.for_test(state[0]), each_step(settings.density)
-        tested = evaluate(score, filt, state[1], data(task, "test"), task.perturbations(), keys)
+        tested = None
+        test = data(task, "test")
+        if is_new(("test", sizes(test)), score, filt, state[1]):
+            tested = evaluate(score, filt, state[1], test, task.perturbations(), keys)
         return begun, state, tested
 
     if not whole:
@@ -128,8 +155,9 @@ def trace(cells, folder, *, whole=True):
         return
     begun, state, tested = eqx.filter_eval_shape(everything)
     assert described(state) == described(begun)
-    runs, expected = len(task.perturbations()), data(task, "test").states.shape
-    assert tested["difference"].shape == (len(seeds), runs, *expected)
+    if tested is not None:
+        runs, expected = len(task.perturbations()), data(task, "test").states.shape
+        assert tested["difference"].shape == (len(seeds), runs, *expected)
 
 
 def is_refused(cell):
@@ -179,8 +207,13 @@ def is_traced_whole(cell):
     return cell.table not in TRACED_WHOLE or cell.name in TRACED_WHOLE[cell.table]
 
 
+def by_task(name):
+    """Tables of one task are traced in one process, because they share programs."""
+    return pytest.param(name, marks=pytest.mark.xdist_group(f"traces of {name[:4]}"))
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", map(by_task, TABLES))
 def test_every_program_of_every_table_can_be_traced(name, only_shapes, tmp_path):
     before = [other for other in TABLES[: TABLES.index(name)] if other[:4] == name[:4]]
     seen = {traced_once(cell) for other in before for cell in cells_of(other)}

@@ -20,7 +20,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from filtrax import linalg
+from filtrax import small_matrices
 from filtrax.arrays import Control, Observation, State
 from filtrax.checks import check_known
 from filtrax.filters import (
@@ -170,14 +170,21 @@ def arguments_of(problem: Problem) -> tuple[Any, ...]:
     return parameters, jnp.asarray(problem.readings), keys
 
 
+LIMITS = ("LARGEST_UNROLLED", "LARGEST_UNROLLED_ON_CPU", "LARGEST_TINY_ON_CPU")
+LIMITS += ("LARGEST_VECTORIZED_ON_CPU", "FEW_ON_CPU")
+"""Up to which sizes `small_matrices` does without libraries."""
+
+
 @contextlib.contextmanager
 def library_calls() -> Iterator[None]:
     """Within, no small matrix is unrolled: our own path of library calls."""
-    largest = linalg.LARGEST_UNROLLED
-    linalg.LARGEST_UNROLLED = 0
+    usual = {name: getattr(small_matrices, name) for name in LIMITS}
+    for name in LIMITS:
+        setattr(small_matrices, name, 0)
     jax.clear_caches()  # what was traced before would be found again
     try:
         yield
     finally:
-        linalg.LARGEST_UNROLLED = largest
+        for name, limit in usual.items():
+            setattr(small_matrices, name, limit)
         jax.clear_caches()

@@ -68,17 +68,17 @@ class ExtendedKalmanFilter(AbstractBayesFilter[Gaussian, Gaussian]):
             residual = model.observation_space.difference(measurement.value, expected) - offset
             return jnp.where(seen, residual, 0.0), jacobian
 
-        def condition_on(jacobian):
-            return condition(jacobian, predicted.covariance, measurement.covariance, seen)
+        def condition_on(innovation, jacobian):
+            covariances = predicted.covariance, measurement.covariance
+            return condition(innovation, jacobian, *covariances, seen)
 
         innovation, jacobian = linearized_at(predicted.mean)
-        gain, covariance, innovation_covariance = condition_on(jacobian)
-        mean = model.state_space.wrap(predicted.mean + product(gain, innovation))
+        first = last = condition_on(innovation, jacobian)
+        mean = model.state_space.wrap(predicted.mean + first.shift)
         for _ in range(self.iterations - 1):
-            shifted, jacobian = linearized_at(mean)
-            gain, covariance, _ = condition_on(jacobian)
-            mean = model.state_space.wrap(predicted.mean + product(gain, shifted))
-        return updated(mean, covariance, innovation, innovation_covariance, gain, seen)
+            last = condition_on(*linearized_at(mean))
+            mean = model.state_space.wrap(predicted.mean + last.shift)
+        return updated(mean, innovation, first, last)
 
     def _linearize(
         self, function: Callable, point: Float[Array, " x"]

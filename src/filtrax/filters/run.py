@@ -96,11 +96,21 @@ def sense_all(
     model: StateSpaceModel, readings: Any, observed: Any, context: Context, *, key: Key
 ) -> Measurement:
     """The measurements of all readings of a sequence."""
+    measurements = _sense_all(model, readings, observed, context, key)
+    if measurements.observed is not None:
+        return measurements
+    return dataclasses.replace(measurements, observed=jnp.ones(len(measurements.value), bool))
+
+
+def _sense_all(model, readings, observed, context, key) -> Measurement:
+    """The same, but `observed` is None where nothing is ever missing."""
     # The sensor sees all readings at once, outside of the scan: one batched network call.
     keys = jr.split(key, jax.tree.leaves(readings)[0].shape[0])
 
     def one(reading, mask, key):
-        return sense(model.sensor, reading, mask, context, key=key)
+        measurement = sense(model.sensor, reading, mask, context, key=key)
+        whole = measurement.observed is True
+        return dataclasses.replace(measurement, observed=None) if whole else measurement
 
     return jax.vmap(one)(readings, observed, keys)
 
@@ -179,12 +189,14 @@ def _filter(filt, model, sequence, key, recompute):
     prior, controls, readings, observed, context = sequence
     sensor_key, init_key, key = jr.split(key, 3)
     model = model.bind(context)
-    measurements = sense_all(model, readings, observed, context, key=sensor_key)
+    measurements = _sense_all(model, readings, observed, context, sensor_key)
     first = jax.tree.map(lambda leaf: leaf[0], (controls, measurements))
     check_model(model, prior, *first)
 
     def step(belief, inputs):
         control, measurement, key = inputs
+        if measurement.observed is None:  # known while tracing, so that masks cost nothing
+            measurement = dataclasses.replace(measurement, observed=True)
         belief, info = filt.step(model, belief, control, measurement, key=key)
         info = dataclasses.replace(info, novelty=measurement.novelty)
         return belief, (belief, info)

@@ -15,10 +15,11 @@ from jaxtyping import Array, Bool, Float
 from filtrax.arrays import Control, Key, State
 from filtrax.beliefs import Gaussian
 from filtrax.filters.base import AbstractBayesFilter, Info
-from filtrax.filters.kalman_update import condition, joseph, updated
+from filtrax.filters.kalman_update import Conditioned, condition, joseph, updated
 from filtrax.linalg import (
     cholesky,
     cholesky_solve,
+    gaussian_log_density,
     marginal,
     precise,
     product,
@@ -44,7 +45,11 @@ class SigmaPoints(eqx.Module):
 
     def place(self, space: Space, mean: State, factor: Float[Array, "x x"]) -> Float[Array, "n x"]:
         """The points μ + L ξᵢ."""
-        return jax.vmap(space.wrap)(mean[None, :] + product(self.offsets, factor.T))
+        return jax.vmap(space.wrap)(mean[None, :] + self.scatter(factor.T))
+
+    def scatter(self, slope: Float[Array, "x y"]) -> Float[Array, "n y"]:
+        """The images ξᵢᵀ D of the offsets."""
+        return product(self.offsets, slope)
 
     def mean(self, space: Space, images: Float[Array, "n y"]) -> Float[Array, " y"]:
         """Σ wᵢ yᵢ."""
@@ -59,7 +64,27 @@ class SigmaPoints(eqx.Module):
 
     def covariance(self, a: Float[Array, "n y"], b: Float[Array, "n z"]) -> Float[Array, "y z"]:
         """Σ wᵢ aᵢ bᵢᵀ."""
-        return (self.covariance_weights[:, None] * a).T @ b
+        return product((self.covariance_weights[:, None] * a).T, b)
+
+    def slope(self, deviations: Float[Array, "n y"]) -> Float[Array, "x y"]:
+        """Dᵀ = Σ wᵢ ξᵢ aᵢᵀ, the linear function of the offsets that is closest to deviations."""
+        return self.covariance(self.offsets, deviations)
+
+
+class PairedPoints(SigmaPoints):
+    """A centre and pairs ± s eᵢ: products with the offsets are sums and differences of rows."""
+
+    width: Float[Array, ""]
+    """s."""
+
+    def scatter(self, slope: Float[Array, "x y"]) -> Float[Array, "n y"]:
+        far = self.width * slope
+        return jnp.concatenate([jnp.zeros_like(far[:1]), far, -far])
+
+    def slope(self, deviations: Float[Array, "n y"]) -> Float[Array, "x y"]:
+        # Two points have the weight w of a pair, and 2 w s² = 1.
+        count = len(deviations) // 2
+        return (deviations[1 : count + 1] - deviations[count + 1 :]) / (2 * self.width)
 
 
 class PredictedPoints(eqx.Module):
@@ -134,16 +159,16 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
         images = jax.vmap(model.observe)(states)
         expected = points.mean(space, images)
         deviations = points.deviations(space, images, expected)
-        slope = points.covariance(deviations, points.offsets)
-        residuals = deviations - product(points.offsets, slope.T)
+        slope = points.slope(deviations)
+        residuals = deviations - points.scatter(slope)
         noise = measurement.covariance + points.covariance(residuals, residuals)
-        whitened_prior = jnp.eye(model.state_space.size, dtype=factor.dtype)
-        gain, whitened, innovation_covariance = condition(slope, whitened_prior, noise, seen)
-        covariance = symmetrize(product(factor, whitened, factor.T))
         innovation = jnp.where(seen, space.difference(measurement.value, expected), 0.0)
-        gain = product(factor, gain)
-        mean = model.state_space.wrap(predicted.mean + product(gain, innovation))
-        return updated(mean, covariance, innovation, innovation_covariance, gain, seen)
+        found = condition(innovation, slope.T, None, noise, seen)
+        shift, gain = product(factor, found.shift), product(factor, found.gain)
+        covariance = symmetrize(product(factor, found.covariance, factor.T))
+        found = found._replace(covariance=covariance, gain=gain)
+        mean = model.state_space.wrap(predicted.mean + shift)
+        return updated(mean, innovation, found, found)
 
 
 @precise
@@ -171,4 +196,6 @@ def _update_with_predicted_points(
     covariance = joseph(gain, jacobian, prior.covariance, noise)
     innovation = jnp.where(seen, space.difference(measurement.value, expected), 0.0)
     mean = model.state_space.wrap(prior.mean + product(gain, innovation))
-    return updated(mean, covariance, innovation, innovation_covariance, gain, seen)
+    log_likelihood = gaussian_log_density(innovation, innovation_covariance, seen)
+    found = Conditioned(mean, covariance, innovation_covariance, gain, log_likelihood)
+    return updated(mean, innovation, found, found)

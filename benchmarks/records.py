@@ -1,8 +1,8 @@
-"""Records of finished runs, and the tables that the documentation shows of them.
+"""Records, and the tables that the documentation shows of them.
 
-    python benchmarks/training_records.py add runs/ekf_3 ...
-    python benchmarks/training_records.py tables
-    python benchmarks/training_records.py page
+    python benchmarks/records.py add runs/ekf_3 ...
+    python benchmarks/records.py tables
+    python benchmarks/records.py page
 
 The first keeps what matters of run folders in `benchmarks/results/training`, the second prints the
 tables, the third puts them into the pages.
@@ -73,7 +73,7 @@ def runs_table() -> str:
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for path in sorted((RESULTS / "training").glob("*.json")):
-        record = json.loads(path.read_text())
+        record = _read(path)
         config, members = record["config"], record["result"]["members"]
         name, std = method(config), config["task"]["position_std"]
         distance = [member["metrics"]["distance"] for member in members]
@@ -110,7 +110,7 @@ def recipe_table() -> str:
         "|---|---|---|---|---|",
     ]
     for part in ("numbers", "floors"):
-        record = json.loads((RESULTS / f"recipe_{part}_h200.json").read_text())
+        record = _read(RESULTS / f"recipe_{part}_h200.json")
         for result in record["results"]:
             cells = [
                 result["variant"],
@@ -127,7 +127,7 @@ def ekf_table() -> str:
     """The means of the extended Kalman filter, in short."""
     rows = ["| σ_qp | distance | paper | NLL | paper |", "|---|---|---|---|---|"]
     for path in sorted((RESULTS / "training").glob("ekf_*.json")):
-        record = json.loads(path.read_text())
+        record = _read(path)
         std, mean = record["config"]["task"]["position_std"], record["result"]["mean"]
         paper = PAPER[("EKF", std)]
         distance = f"{mean['distance']:.2f} | {paper[0]:g}"
@@ -135,8 +135,72 @@ def ekf_table() -> str:
     return "\n".join(rows)
 
 
-TABLES = {"runs": runs_table, "recipe": recipe_table, "ekf": ekf_table}
-PAGES = {ROOT / "docs" / "training.md": ("runs", "recipe"), ROOT / "README.md": ("ekf",)}
+def real_table() -> str:
+    """Filters on KITTI's real images, and what learns nothing, on the test frames."""
+    names = {"ekf": "dEKF", "ukf": "dUKF", "pf_m_lrn": "dPF-M-lrn", "lstm": "LSTM"}
+    rows = [
+        "| | m/m | deg/m | NLL | in the 50 % region | in the 90 % region |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, label in names.items():
+        found = _read(ROOT / "results" / "real" / f"{name}.json")["scores"]["test"]
+        windows, mean = found["windows"], found["mean"]
+        shares = [f"{100 * mean[share]:.0f} %" for share in ("coverage_50", "coverage_90")]
+        cells = [label, *_errors(windows), _with_error(windows["nll"], 1), *shares]
+        rows.append(f"| {' | '.join(cells)} |")
+    others = _read(ROOT / "results" / "real" / "baselines.json")["scores"]["test"]
+    for name, windows in others.items():
+        rows.append(f"| {' | '.join([name, *_errors(windows), *['–'] * 3])} |")
+    return "\n".join(rows)
+
+
+def _errors(windows: dict) -> list[str]:
+    return [_with_error(windows[f"{kind}_error"], 3) for kind in ("translation", "rotation")]
+
+
+def _with_error(number: dict[str, float], digits: int) -> str:
+    return f"{number['mean']:.{digits}f} ± {number['standard_error']:.{digits}f}"
+
+
+def streets_table() -> str:
+    """How well optical flow on generated images goes with the motion they were drawn for."""
+    rows = [
+        "| Drive | Speed, r | Rate, r | Speed, RMSE | Rate, RMSE | Pairs |",
+        "|---|---|---|---|---|---|",
+    ]
+    for path in sorted(RESULTS.glob("street_flow*.json")):
+        record = _read(path)
+        height, width = record["image_size"]
+        size = "" if (height, width) == (50, 150) else f", images of {height} × {width}"
+        for name, row in record["rows"].items():
+            cells = [
+                name + size,
+                *(f"{row[f'{part}_correlation']:.3f}" for part in ("speed", "rate")),
+                f"{row['speed_rmse']:.2f} m/s",
+                f"{row['rate_rmse']:.2f} °/s",
+                str(row["pairs"]),
+            ]
+            rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _read(path: Path) -> dict:
+    return json.loads(path.read_text())
+
+
+TABLES = {
+    "runs": runs_table,
+    "recipe": recipe_table,
+    "ekf": ekf_table,
+    "real": real_table,
+    "streets": streets_table,
+}
+PAGES = {
+    ROOT / "docs" / "training.md": ("runs", "recipe"),
+    ROOT / "README.md": ("ekf",),
+    ROOT / "docs" / "how_to" / "real_kitti.md": ("real",),
+    ROOT / "docs" / "reference" / "streets.md": ("streets",),
+}
 
 
 def with_tables(page: Path) -> str:

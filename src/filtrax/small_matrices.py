@@ -1,0 +1,196 @@
+"""Operations on small matrices whose programs are chosen when they are lowered for a device.
+
+What is fastest depends on the device and on how many matrices there are at once, neither of which
+is known where a function of one matrix is written. So the product, the Cholesky factor and the
+inverse of a triangular matrix are primitives of JAX, here with leading axes for batches. They have
+no derivatives but that of the product: `filtrax.linalg` has these.
+
+A library call costs a GPU one launch and hardly any work for a 4 x 4 matrix, and a CPU about half a
+microsecond for each matrix of a batch, while the same algorithm written out is fused with its
+surroundings and vectorized over the batch. Large matrices are left to libraries.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array
+
+LARGEST_UNROLLED = 6
+"""Matrices up to this size are unrolled into scalars on a GPU.
+
+Larger ones would still run faster, but compile for longer than they are worth in most programs:
+`benchmarks/small_matrices.py` measures both.
+"""
+
+LARGEST_UNROLLED_ON_CPU = 4
+"""The same on a CPU, where larger ones are slower as well: a product that is fused with the one
+before it computes that one again for each of its columns."""
+
+LARGEST_TINY_ON_CPU = 7
+"""Products all of whose sizes are at most this are unrolled on a CPU: the program that XLA has for
+a batch of them takes five times as long as for matrices of size 8."""
+
+FEW_ON_CPU = 4096
+"""Products with at most that many multiplications in all are fused sums on a CPU, not calls."""
+
+LARGEST_VECTORIZED_ON_CPU = 10
+"""Batches of matrices up to this size are factorized and inverted without a library on a CPU.
+
+The library takes one matrix after the other. Its calls also wait for threads that other calls of
+it may hold, so that two batches at once can wait for ever where XLA has two threads.
+"""
+
+
+def _primitive(name: str, shape: Callable, on_cpu: Callable, on_gpu: Callable) -> Primitive:
+    primitive = Primitive(f"filtrax_{name}")
+    primitive.def_impl(jax.jit(primitive.bind))
+    primitive.def_abstract_eval(lambda *operands: ShapedArray(shape(*operands), operands[0].dtype))
+    for platform in ("cuda", "rocm"):
+        mlir.register_lowering(primitive, mlir.lower_fun(on_gpu, multiple_results=False), platform)
+    mlir.register_lowering(primitive, mlir.lower_fun(on_cpu, multiple_results=False))
+
+    def batch(operands, axes):
+        pairs = list(zip(operands, axes, strict=True))
+        size = next(array.shape[axis] for array, axis in pairs if axis is not None)
+        return primitive.bind(*(batching.bdim_at_front(*pair, size) for pair in pairs)), 0
+
+    batching.primitive_batchers[primitive] = batch
+    return primitive
+
+
+def _swap(matrices: Array) -> Array:
+    return jnp.swapaxes(matrices, -1, -2)
+
+
+def _product_on_cpu(left: Array, right: Array) -> Array:
+    *count, rows, inner = left.shape
+    columns = right.shape[-1]
+    tiny = max(rows, inner, columns) <= LARGEST_TINY_ON_CPU
+    if tiny or inner <= LARGEST_UNROLLED_ON_CPU:
+        return unrolled_product(left, right)
+    if math.prod(count) * rows * inner * columns <= FEW_ON_CPU:
+        return (left[..., :, :, None] * right[..., None, :, :]).sum(-2)
+    return library_product(left, right)
+
+
+def _product_on_gpu(left: Array, right: Array) -> Array:
+    unrolled = left.shape[-1] <= LARGEST_UNROLLED
+    return unrolled_product(left, right) if unrolled else library_product(left, right)
+
+
+def _cholesky_on_cpu(matrices: Array) -> Array:
+    own = matrices.shape[-1] <= LARGEST_UNROLLED_ON_CPU or _vectorized(matrices)
+    return blocked_cholesky(matrices) if own else library_cholesky(matrices)
+
+
+def _cholesky_on_gpu(matrices: Array) -> Array:
+    unrolled = matrices.shape[-1] <= LARGEST_UNROLLED
+    return unrolled_cholesky(matrices) if unrolled else library_cholesky(matrices)
+
+
+def _inverse_lower_on_cpu(factors: Array) -> Array:
+    own = factors.shape[-1] <= LARGEST_UNROLLED_ON_CPU or _vectorized(factors)
+    return unrolled_inverse_lower(factors) if own else library_inverse_lower(factors)
+
+
+def _inverse_lower_on_gpu(factors: Array) -> Array:
+    unrolled = factors.shape[-1] <= LARGEST_UNROLLED
+    return unrolled_inverse_lower(factors) if unrolled else library_inverse_lower(factors)
+
+
+def _vectorized(matrices: Array) -> bool:
+    """Whether there are many matrices, and they are not too large; one has a partner at times."""
+    *count, size = matrices.shape[:-1]
+    return math.prod(count) > 2 and size <= LARGEST_VECTORIZED_ON_CPU
+
+
+def library_product(left: Array, right: Array) -> Array:
+    """A B in full precision."""
+    return jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)
+
+
+def library_cholesky(matrices: Array) -> Array:
+    """L of a symmetric A = L Lᵀ."""
+    return jnp.linalg.cholesky(matrices, symmetrize_input=False)
+
+
+def library_inverse_lower(factors: Array) -> Array:
+    """L⁻¹."""
+    identities = jnp.broadcast_to(jnp.eye(factors.shape[-1], dtype=factors.dtype), factors.shape)
+    return solve_triangular(factors, identities, lower=True)
+
+
+def unrolled_product(left: Array, right: Array) -> Array:
+    """Σₖ aₖ bₖᵀ, with the columns of one matrix and the rows of the other."""
+    terms = [left[..., :, k, None] * right[..., None, k, :] for k in range(left.shape[-1])]
+    return functools.reduce(jnp.add, terms)
+
+
+def unrolled_cholesky(matrices: Array) -> Array:
+    """L, entry by entry."""
+    size = matrices.shape[-1]
+    factor = [[jnp.zeros_like(matrices[..., 0, 0])] * size for _ in range(size)]
+    for j in range(size):
+        for i in range(j, size):
+            rest = matrices[..., i, j]
+            for k in range(j):
+                rest = rest - factor[i][k] * factor[j][k]
+            factor[i][j] = jnp.sqrt(rest) if i == j else rest / factor[j][j]
+    return jnp.stack([jnp.stack(row, -1) for row in factor], -2)
+
+
+def blocked_cholesky(matrices: Array, block: int = 4) -> Array:
+    """L: the factor of the first rows, then that of what they leave of the others.
+
+    L₂₁ = A₂₁ L₁₁⁻ᵀ,   L₂₂ L₂₂ᵀ = A₂₂ - L₂₁ L₂₁ᵀ
+    """
+    if matrices.shape[-1] <= block:
+        return unrolled_cholesky(matrices)
+    first = unrolled_cholesky(matrices[..., :block, :block])
+    below = matrices[..., block:, :block]
+    left = unrolled_product(below, _swap(unrolled_inverse_lower(first)))
+    rest = matrices[..., block:, block:] - unrolled_product(left, _swap(left))
+    upper = jnp.concatenate([first, jnp.zeros_like(_swap(left))], -1)
+    return jnp.concatenate([upper, jnp.concatenate([left, blocked_cholesky(rest)], -1)], -2)
+
+
+def unrolled_inverse_lower(factors: Array) -> Array:
+    """L⁻¹: a row is that of the identity less Lᵢⱼ times the rows before it, divided by Lᵢᵢ."""
+    identity = jnp.eye(factors.shape[-1], dtype=factors.dtype)
+    rows: list[Array] = []
+    for i in range(factors.shape[-1]):
+        rest = jnp.broadcast_to(identity[i], factors.shape[:-1])
+        for j, row in enumerate(rows):
+            rest = rest - factors[..., i, j, None] * row
+        rows.append(rest / factors[..., i, i, None])
+    return jnp.stack(rows, -2)
+
+
+product = _primitive(
+    "product",
+    lambda left, right: (*left.shape[:-1], right.shape[-1]),
+    _product_on_cpu,
+    _product_on_gpu,
+)
+"""A B."""
+
+cholesky = _primitive("cholesky", lambda matrix: matrix.shape, _cholesky_on_cpu, _cholesky_on_gpu)
+"""The lower triangular L with L Lᵀ = A for a symmetric A."""
+
+inverse_lower = _primitive(
+    "inverse_lower", lambda factor: factor.shape, _inverse_lower_on_cpu, _inverse_lower_on_gpu
+)
+"""L⁻¹ of a lower triangular L."""
+
+ad.defbilinear(
+    product,
+    lambda change, left, right: product.bind(change, _swap(right)),
+    lambda change, left, right: product.bind(_swap(left), change),
+)
