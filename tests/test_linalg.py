@@ -47,6 +47,13 @@ def test_every_program_for_products_equals_numpys(shape):
         np.testing.assert_allclose(found, left @ right, rtol=1e-12)
 
 
+def test_the_product_of_the_library_is_in_full_precision():
+    """It is hidden in a primitive, where the test of all products of filters does not see it."""
+    matrix = jnp.ones((9, 9), jnp.float32)
+    lowered = jax.jit(small_matrices.library_product).lower(matrix, matrix).as_text()
+    assert lowered.count("dot_general") == lowered.count("precision = [HIGHEST, HIGHEST]") == 1
+
+
 def results(algebra):
     """A number that depends on all that is computed of a covariance and a matrix."""
     cholesky, inverse, product = algebra

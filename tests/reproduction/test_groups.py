@@ -8,6 +8,7 @@ import pytest
 from filtrax.experiments.settings import Experiment
 from filtrax.reproduction import groups
 from filtrax.reproduction.tables import Axis, Table, Value, read_table, table_names
+from filtrax.tasks.disc import DiscTask
 from reproduction.few_folds import few_folds
 
 group = functools.partial(groups.group, most_data_sets=100)
@@ -139,7 +140,7 @@ def test_no_group_has_too_many_data_sets(most, sizes):
 )
 def test_where_convolutions_train_there_are_few_data_sets_in_a_group(trained, sizes, monkeypatch):
     # Rejects ensembles with too many images in a step, and ensembles that could be larger.
-    monkeypatch.setattr(groups, "MOST_SETS_OF_IMAGES", 2)
+    monkeypatch.setattr(DiscTask, "sets_of_images", 2)
     found = groups.group(cells(NOISE, DATA, stages=[{"train": trained}]), together=True)
     assert [one.num_members for one in found] == sizes
 

@@ -98,19 +98,12 @@ def test_chunks_make_a_whole(count):
     assert set(sizes) == {min(3, count)}  # one program
 
 
-@pytest.mark.parametrize(("frames", "expected"), [(None, 64), (0, 1), (100, 2), (10**9, 64)])
-def test_an_encoder_bounds_the_images_that_all_members_see_at_once(frames, expected):
-    class Encoder:
-        frames_at_once = frames
-
-    class Model:
-        sensor = Encoder()
-
-    steps = dataclasses.replace(small.VALIDATION, readings=jnp.zeros((5, 16, 2)))
-    # Three members and 16 steps: 48 images of each sequence.
-    assert evaluation.sequences_at_once(Model(), steps, KEYS) == expected  # pyright: ignore
-    Model.sensor.encoder = Encoder()
-    assert evaluation.sequences_at_once(Model(), steps, KEYS) == expected  # pyright: ignore
+@pytest.mark.parametrize(("frames", "expected"), [(None, 64), (0, 1), (60, 3), (10**9, 64)])
+def test_an_encoder_bounds_the_images_that_all_members_see_at_once(frames, expected, monkeypatch):
+    monkeypatch.setattr(small.Encoder, "frames_at_once", frames, raising=False)
+    assert len(KEYS) * small.NUM_STEPS == 18
+    found = evaluation.sequences_at_once(small.ensemble()[1], small.VALIDATION, KEYS)
+    assert found == expected
 
 
 def test_only_labelled_steps_and_components_are_scored():

@@ -3,7 +3,7 @@
 Cells that differ in numbers and data alone are one compiled program, and members of one ensemble:
 on a GPU they cost little more than one of them. On a CPU nothing is gained, so each trains alone.
 Images of several data sets need memory, so there are only few of them in an ensemble whose encoder
-trains. Where features are computed once, there are no images.
+trains; the task says how many. Where features are computed once, there are no images.
 """
 
 import dataclasses
@@ -20,9 +20,6 @@ from filtrax.reproduction.tables import Cell
 
 MOST_MEMBERS = 40
 """Of one ensemble, so that it fits into the memory of common GPUs and is not lost at once."""
-
-MOST_SETS_OF_IMAGES = 4
-"""Data sets of one ensemble whose encoder trains: each has images of its own in every step."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,8 +98,9 @@ def _groups(cells: list[Cell], counts: dict[Any, int], most_data_sets: int | Non
     """Rectangles of tasks and cells, none of them with too many members."""
     members = len(cells[0].experiment.members)
     if most_data_sets is None:
-        images = _trains_encoder(cells[0].experiment)
-        most_data_sets = MOST_SETS_OF_IMAGES if images else MOST_MEMBERS
+        experiment = cells[0].experiment
+        images = _trains_encoder(experiment)
+        most_data_sets = experiment.task.sets_of_images if images else MOST_MEMBERS
     groups = []
     for count in dict.fromkeys(counts.values()):
         tasks = [task for task, found in counts.items() if found == count]

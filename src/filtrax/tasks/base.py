@@ -77,6 +77,10 @@ class AbstractTask(abc.ABC):
     contrast_units: ClassVar[tuple[float, ...] | None] = None
     """What these are counted in, one for each component of an observation; None: natural units."""
 
+    sets_of_images: ClassVar[int] = 4
+    """Of how many data sets models with a network for images should train together on a GPU. One,
+    if a step of one model keeps it busy: several convolutions at once are slower than in turn."""
+
     model_settings: ClassVar[type]
     """The dataclass of what a configuration file may say of the model."""
 

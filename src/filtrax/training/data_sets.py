@@ -55,14 +55,19 @@ def first_set(data: Trajectory) -> Trajectory:
     return jax.tree.map(lambda leaf: leaf[0], data)
 
 
-def on_each(member: Callable, data: Trajectory, everyone: tuple, num_sets: int) -> Any:
-    """`member(data, *arguments)` of every member with its data set.
+def on_each(
+    member: Callable, data: Trajectory, everyone: tuple, num_sets: int, *, in_turn: bool = False
+) -> Any:
+    """`member(data, *arguments)` of every member with its data set, at once or in turn.
 
-    What depends on the data alone is computed once for all members of a data set.
+    At once, what depends on the data alone is computed only once for all members of a data set.
     """
 
     def of_set(data, *arguments):
         count = len(arguments)
+        if in_turn:
+            arrays, rest = eqx.partition(arguments, eqx.is_array)
+            return jax.lax.map(lambda own: member(data, *eqx.combine(own, rest)), arrays)
         return eqx.filter_vmap(member, in_axes=(None, *[members] * count))(data, *arguments)
 
     if num_sets == 1:

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Int
 from filtrax.arrays import Key, Keys
 from filtrax.training.data_sets import first_set, on_each
 from filtrax.training.devices import Placement
+from filtrax.training.evaluation import members_in_turn
 from filtrax.training.stages import Stage
 from filtrax.training.step import Learner, Recipe, choose, update
 from filtrax.trajectory import Trajectory, perturb, random_subsequence
@@ -84,7 +85,8 @@ def train_steps(
             return choose(finite, new, learner), finite & outcome.finite, outcome
 
         everyone = (stage, rest, learner, readings, rates, rollbacks, finite, keys)
-        learner, finite, outcome = on_each(member, data, everyone, num_sets)
+        in_turn = members_in_turn(rest[1])
+        learner, finite, outcome = on_each(member, data, everyone, num_sets, in_turn=in_turn)
         return (learner, finite), (outcome.loss, outcome.gradient_norm)
 
     carry = (learner, finite)

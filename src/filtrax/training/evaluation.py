@@ -96,6 +96,15 @@ def evaluate(
 
     **Returns:** what the score returns, with leading axes (members, perturbations, trajectories).
     """
+    if members_in_turn(model) and len(keys) > 1:
+        scores = []
+        for number in range(len(keys)):
+            one, own_filter, own_model, key, features = _member(
+                (score, filt, model, keys, readings), number
+            )
+            options = {"readings": features, "placement": placement}
+            scores.append(evaluate(one, own_filter, own_model, data, perturbations, key, **options))
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *scores)
     model = eqx.nn.inference_mode(model)
     if readings is not None:
         readings = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), readings)
@@ -106,6 +115,12 @@ def evaluate(
     size = sequences_at_once(model, data, keys)
     scores = in_chunks(function, inputs, score, filt, model, perturbations, keys, size=size)
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 2), scores)
+
+
+def _member(ensemble: PyTree, number: int) -> PyTree:
+    """One member, with its axis."""
+    own = slice(number, number + 1)
+    return jax.tree.map(lambda leaf: leaf[own] if eqx.is_array(leaf) else leaf, ensemble)
 
 
 @eqx.filter_jit
@@ -148,6 +163,17 @@ def _encode(data, model, keys):
         return eqx.filter_vmap(member, in_axes=members)(model, keys)
 
     return jax.vmap(one)(data)
+
+
+def members_in_turn(model: StateSpaceModel) -> bool:
+    """Whether members of an ensemble should be computed one after another, and not at once.
+
+    On a GPU the gradient of several large convolutions at once takes ten times as long as that of
+    one after another, and as many times the memory. Encoders with such convolutions say
+    `in_turn = True`.
+    """
+    reader = getattr(model.sensor, "encoder", model.sensor)
+    return getattr(reader, "in_turn", False) and jax.default_backend() != "cpu"
 
 
 def sequences_at_once(model: StateSpaceModel, data: Trajectory, keys: Keys) -> int:

@@ -35,6 +35,7 @@ class KittiEncoder(eqx.Module):
     """
 
     frames_at_once: ClassVar[int] = FRAMES_AT_ONCE
+    in_turn: ClassVar[bool] = True
     network: MotionNetwork
 
     def __call__(

@@ -63,6 +63,7 @@ class KittiTask(AbstractTask):
     kind: ClassVar[str] = "kitti"
     units: ClassVar[tuple[str, ...]] = ("m", "m", "°", "m/s", "°/s")
     contrast: ClassVar[tuple[float, float, float]] = (0.01, 4.0, 2.0)
+    sets_of_images: ClassVar[int] = 1
     model_settings: ClassVar[type] = KittiModel
 
     root: str = ""

@@ -24,6 +24,7 @@ class PushingEncoder(eqx.Module):
     """
 
     frames_at_once: ClassVar[int] = FRAMES_AT_ONCE
+    in_turn: ClassVar[bool] = True
     network: PushingNetwork
 
     def __call__(self, reading: Reading, context: Context, *, key: Key) -> Features:

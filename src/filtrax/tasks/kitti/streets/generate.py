@@ -62,7 +62,7 @@ class Street:
         """
         frames = np.arange(len(self.poses)) if frames is None else np.asarray(frames)
         seen, light = views(self.poses, CAMERA_OFFSETS[camera]), lights(self.poses, self.seed)
-        size, images = _chunk(image_size, len(frames)), []
+        size, images = _chunk(image_size), []
         scene = jax.tree.map(jax.numpy.asarray, self.scene)
         for first in range(0, len(frames), size):
             some = frames[first : first + size]
@@ -112,12 +112,10 @@ def generate_drive(
     return Drive(name, poses, times, images)
 
 
-def _chunk(image_size: tuple[int, int], num_frames: int) -> int:
+def _chunk(image_size: tuple[int, int]) -> int:
     """How many frames are drawn at once: few on a CPU, whose caches are small."""
     rays = CHUNK_RAYS.get(jax.default_backend(), CHUNK_RAYS["gpu"])
-    chunk = max(int(rays / (9 * image_size[0] * image_size[1])), 1)
-    # A power of two, so that short drives share programs with each other.
-    return 1 << (min(chunk, num_frames).bit_length() - 1)
+    return max(int(rays / (9 * image_size[0] * image_size[1])), 1)
 
 
 def _gray(images: np.ndarray) -> np.ndarray:

@@ -28,6 +28,9 @@ CELL = 1.0
 REACH = 40.0
 """Cells this far from all roads still know one; what is farther away is seen as grass."""
 
+LEAST_PIECES, LEAST_CELLS = 1 << 11, 1 << 22
+"""As many as the longest and the widest of KITTI's drives need."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Path:
@@ -125,8 +128,8 @@ def build_roads(path: Path) -> Roads:
     columns, rows = np.ceil((path.points.max(0) + 2 * REACH - corner) / CELL).astype(int)
     nearest = _nearest_pieces(middles, corner, (int(rows), int(columns)))
     return Roads(
-        _padded(pieces.astype(np.float32), 0),
-        _padded(nearest.reshape(-1), -1),
+        _padded(pieces.astype(np.float32), 0, LEAST_PIECES),
+        _padded(nearest.reshape(-1), -1, LEAST_CELLS),
         corner.astype(np.float32),
         np.asarray([rows, columns], np.int32),
     )
@@ -150,9 +153,9 @@ def _nearest_pieces(middles: np.ndarray, corner: np.ndarray, shape: tuple[int, i
     return nearest
 
 
-def _padded(rows: np.ndarray, value: int) -> np.ndarray:
-    """Rows up to a power of two: drives of about the same size share a compiled program."""
-    size = 1 << max(len(rows) - 1, 1).bit_length()
+def _padded(rows: np.ndarray, value: int, least: int) -> np.ndarray:
+    """Rows up to a power of two, and at least so many: drives share a compiled program."""
+    size = max(1 << max(len(rows) - 1, 1).bit_length(), least)
     widths = [(0, size - len(rows))] + [(0, 0)] * (rows.ndim - 1)
     return np.pad(rows, widths, constant_values=value)
 

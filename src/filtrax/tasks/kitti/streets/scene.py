@@ -25,8 +25,9 @@ from filtrax.tasks.kitti.streets.roads import half_width as road_half_width
 BUILDING, CAR, HEDGE, RAIL, COLUMN, CROWN = range(6)
 """Kinds of objects; from `COLUMN` on they are round."""
 
-LEAST_OBJECTS = 128
-"""Scenes have at least so many objects; those that are missing stand nowhere."""
+LEAST_OBJECTS = 4096
+"""Scenes have at least so many objects, as many as the longest of KITTI's drives needs, so that all
+share one compiled program. Those that are missing stand nowhere."""
 
 
 class Objects(eqx.Module):
