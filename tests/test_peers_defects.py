@@ -247,5 +247,6 @@ def test_d9_default_sigma_weights_do_not_cancel(size):
         assert (weights > 0).all()
         assert (weights < 1).all()
         assert weights.sum() == pytest.approx(1.0, abs=1e-6)
-    second_moment = points.covariance(points.offsets, points.offsets)
+    offsets = points.offsets.scatter(jnp.eye(size, dtype=jnp.float32))
+    second_moment = points.covariance(offsets, offsets)
     np.testing.assert_allclose(second_moment, np.eye(size), atol=1e-6)

@@ -7,6 +7,7 @@ if typing.TYPE_CHECKING:
     from filtrax import losses, metrics, networks, noise, resampling, training, trajectory
     from filtrax.beliefs import Gaussian, GaussianMixture, Particles, RecurrentBelief
     from filtrax.filters import (
+        AdaptiveKernel,
         ExtendedKalmanFilter,
         Info,
         InteractingFilter,
@@ -40,6 +41,7 @@ if typing.TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AdaptiveKernel",
     "DirectSensor",
     "ExtendedKalmanFilter",
     "Gaussian",
@@ -92,6 +94,7 @@ __all__ = [
 _HOMES = {
     "filtrax.beliefs": ("Gaussian", "GaussianMixture", "Particles", "RecurrentBelief"),
     "filtrax.filters": (
+        "AdaptiveKernel",
         "ExtendedKalmanFilter",
         "Info",
         "InteractingFilter",

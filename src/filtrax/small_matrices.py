@@ -138,11 +138,13 @@ def unrolled_cholesky(matrices: Array) -> Array:
     size = matrices.shape[-1]
     factor = [[jnp.zeros_like(matrices[..., 0, 0])] * size for _ in range(size)]
     for j in range(size):
-        for i in range(j, size):
-            rest = matrices[..., i, j]
-            for k in range(j):
-                rest = rest - factor[i][k] * factor[j][k]
-            factor[i][j] = jnp.sqrt(rest) if i == j else rest / factor[j][j]
+        rests = [matrices[..., i, j] for i in range(j, size)]
+        for k in range(j):
+            rests = [r - factor[i][k] * factor[j][k] for i, r in enumerate(rests, start=j)]
+        factor[j][j] = jnp.sqrt(rests[0])
+        scale = 1 / factor[j][j]  # a division is a step of its own in a program, a product is not
+        for i in range(j + 1, size):
+            factor[i][j] = rests[i - j] * scale
     return jnp.stack([jnp.stack(row, -1) for row in factor], -2)
 
 
@@ -164,12 +166,13 @@ def blocked_cholesky(matrices: Array, block: int = 4) -> Array:
 def unrolled_inverse_lower(factors: Array) -> Array:
     """L⁻¹: a row is that of the identity less Lᵢⱼ times the rows before it, divided by Lᵢᵢ."""
     identity = jnp.eye(factors.shape[-1], dtype=factors.dtype)
+    scales = 1 / jnp.diagonal(factors, axis1=-2, axis2=-1)
     rows: list[Array] = []
     for i in range(factors.shape[-1]):
         rest = jnp.broadcast_to(identity[i], factors.shape[:-1])
         for j, row in enumerate(rows):
             rest = rest - factors[..., i, j, None] * row
-        rows.append(rest / factors[..., i, i, None])
+        rows.append(rest * scales[..., i, None])
     return jnp.stack(rows, -2)
 
 

@@ -11,6 +11,7 @@ from filtrax.arrays import Key
 from filtrax.filters import (
     AbstractBayesFilter,
     AbstractFilter,
+    AdaptiveKernel,
     ExtendedKalmanFilter,
     InteractingFilter,
     LearnedScaling,
@@ -183,6 +184,7 @@ class Particle(AbstractFilterSettings):
     num_test_particles: int = 500
     belief: Literal["mixture", "gaussian"] = "mixture"
     kernel_std: float = 1.0
+    kernel_width: float = 0.0
     learned_kernel: bool = False
     soft_resampling: float = 0.05
     resample_every: int = 1
@@ -190,6 +192,11 @@ class Particle(AbstractFilterSettings):
 
     def __post_init__(self):
         _check_positive(self, "num_particles", "num_test_particles", "kernel_std", "resample_every")
+        if self.kernel_width < 0 or (self.kernel_width and not self.learned_kernel):
+            raise ValueError(
+                "kernel_width must be 0, or positive with a kernel that is trained (learned_kernel "
+                f"= true), got {self.kernel_width}."
+            )
         if not 0 <= self.soft_resampling <= 1:
             raise ValueError(
                 f"soft_resampling must be between 0 and 1, got {self.soft_resampling}."
@@ -197,8 +204,9 @@ class Particle(AbstractFilterSettings):
 
     @property
     def program(self) -> "Particle":
-        every = min(self.resample_every, 2)
-        return dataclasses.replace(self, kernel_std=1.0, soft_resampling=0.0, resample_every=every)
+        changes = {"resample_every": min(self.resample_every, 2), "kernel_std": 1.0}
+        changes |= {"kernel_width": 1.0 if self.kernel_width else 0.0, "soft_resampling": 0.0}
+        return dataclasses.replace(self, **changes)
 
     @property
     def density(self) -> Loss:
@@ -213,6 +221,8 @@ class Particle(AbstractFilterSettings):
         kernel = constant_noise(jnp.full(model.state_space.size, self.kernel_std))
         if not self.learned_kernel:
             kernel = FixedNoise(kernel)
+        if self.kernel_width:
+            kernel = AdaptiveKernel(kernel, jnp.log(jnp.asarray(self.kernel_width)))
         return ParticleFilter(self.num_particles, resampler, kernel, self.whiten_noise)
 
     def for_test(self, filt: Any) -> Any:

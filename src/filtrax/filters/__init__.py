@@ -3,6 +3,7 @@
 from filtrax.filters.base import AbstractBayesFilter, AbstractFilter, Info
 from filtrax.filters.extended_kalman import ExtendedKalmanFilter
 from filtrax.filters.interacting import InteractingFilter
+from filtrax.filters.kernels import AdaptiveKernel
 from filtrax.filters.monte_carlo_kalman import MonteCarloUnscentedKalmanFilter
 from filtrax.filters.online import OnlineFilter, online
 from filtrax.filters.particle import ParticleFilter
@@ -13,6 +14,7 @@ from filtrax.filters.unscented_kalman import LearnedScaling, Scaling, UnscentedK
 __all__ = [
     "AbstractBayesFilter",
     "AbstractFilter",
+    "AdaptiveKernel",
     "ExtendedKalmanFilter",
     "Info",
     "InteractingFilter",

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import jax.random as jr
 
 from filtrax.arrays import Key
-from filtrax.filters.sigma_points import AbstractSigmaPointFilter, SigmaPoints
+from filtrax.filters.sigma_points import AbstractSigmaPointFilter, Scattered, SigmaPoints
 from filtrax.linalg import whiten
 
 
@@ -41,7 +41,7 @@ class MonteCarloUnscentedKalmanFilter(AbstractSigmaPointFilter):
             jnp.zeros(1, dtype), jnp.full(self.num_samples, 1, dtype) / self.num_samples
         )
         return SigmaPoints(
-            offsets=jnp.concatenate([jnp.zeros((1, size), dtype), samples]),
+            offsets=Scattered(jnp.concatenate([jnp.zeros((1, size), dtype), samples])),
             mean_weights=weights,
             covariance_weights=weights,
             about_centre=jnp.asarray(False),

@@ -9,11 +9,13 @@ from jaxtyping import Array, Float
 from filtrax.arrays import Control, Key
 from filtrax.beliefs import Gaussian, Particles, weighted_covariance
 from filtrax.filters.base import AbstractBayesFilter, Info, all_finite
+from filtrax.filters.kernels import AdaptiveKernel
 from filtrax.linalg import marginal, precise, product, square_root, whiten
 from filtrax.model import StateSpaceModel
 from filtrax.noise import AbstractNoise
 from filtrax.resampling import AbstractResampler, Soft
 from filtrax.sensors import Measurement
+from filtrax.spaces import Space
 
 
 class ParticleFilter(AbstractBayesFilter[Particles, Particles]):
@@ -30,15 +32,15 @@ class ParticleFilter(AbstractBayesFilter[Particles, Particles]):
 
     - `num_particles`: the paper trains with 100 and tests with 500.
     - `resampler`: what happens at the start of a step.
-    - `kernel`: constant noise, the covariance of a particle in a mixture; may be trained. None
-      is the identity in natural units.
+    - `kernel`: constant noise, the covariance of a particle in a mixture, or an `AdaptiveKernel`;
+      may be trained. None is the identity in natural units.
     - `whiten_noise`: draw process noise whose sample mean is 0 and sample covariance I exactly,
       as the paper does.
     """
 
     num_particles: int = eqx.field(default=100, static=True)
     resampler: AbstractResampler = Soft()
-    kernel: AbstractNoise | None = None
+    kernel: AbstractNoise | AdaptiveKernel | None = None
     whiten_noise: bool = eqx.field(default=False, static=True)
 
     def __check_init__(self):
@@ -51,7 +53,8 @@ class ParticleFilter(AbstractBayesFilter[Particles, Particles]):
         noise = jr.normal(key, (self.num_particles, size), dtype)
         states = prior.mean[None, :] + product(noise, square_root(prior.covariance).T)
         kernel = jnp.eye(size, dtype=dtype) if self.kernel is None else self.kernel()
-        return Particles.uniform(jax.vmap(model.state_space.wrap)(states), kernel)
+        particles = Particles.uniform(jax.vmap(model.state_space.wrap)(states), kernel)
+        return self._with_kernel(particles, model.state_space)
 
     @precise
     def predict(
@@ -81,6 +84,7 @@ class ParticleFilter(AbstractBayesFilter[Particles, Particles]):
         score = jax.vmap(model.likelihood, (0, None, None))
         log_likelihoods = score(expected, measurement, model.observation_space)
         belief, log_evidence = predicted.reweight(log_likelihoods)
+        belief = self._with_kernel(belief, model.state_space)
         innovation, innovation_covariance = _innovation(model, predicted, expected, measurement)
         info = Info(
             finite=all_finite(belief),
@@ -90,6 +94,12 @@ class ParticleFilter(AbstractBayesFilter[Particles, Particles]):
             effective_sample_size=belief.effective_sample_size(),
         )
         return belief, info
+
+    def _with_kernel(self, particles: Particles, space: Space) -> Particles:
+        """Particles with the kernel that they should have, where it depends on them."""
+        if not isinstance(self.kernel, AdaptiveKernel):
+            return particles
+        return eqx.tree_at(lambda p: p.kernel, particles, self.kernel.factor(particles, space))
 
 
 def _innovation(

@@ -31,6 +31,51 @@ from filtrax.sensors import Measurement
 from filtrax.spaces import Space
 
 
+class AbstractOffsets(eqx.Module):
+    """Whitened offsets ξᵢ."""
+
+    @abc.abstractmethod
+    def scatter(self, slope: Float[Array, "x y"]) -> Float[Array, "n y"]:
+        """The images ξᵢᵀ D of the offsets under a linear function."""
+
+    @abc.abstractmethod
+    def slope(
+        self, weights: Float[Array, " n"], deviations: Float[Array, "n y"]
+    ) -> Float[Array, "x y"]:
+        """D = Σ wᵢ ξᵢ aᵢᵀ, the linear function that is closest to deviations."""
+
+
+class Scattered(AbstractOffsets):
+    """Any offsets."""
+
+    offsets: Float[Array, "n x"]
+
+    def scatter(self, slope: Float[Array, "x y"]) -> Float[Array, "n y"]:
+        return product(self.offsets, slope)
+
+    def slope(
+        self, weights: Float[Array, " n"], deviations: Float[Array, "n y"]
+    ) -> Float[Array, "x y"]:
+        return product((weights[:, None] * self.offsets).T, deviations)
+
+
+class Paired(AbstractOffsets):
+    """Zero and pairs ± s eᵢ: products with them are sums and differences of rows."""
+
+    distance: Float[Array, ""]
+
+    def scatter(self, slope: Float[Array, "x y"]) -> Float[Array, "n y"]:
+        far = self.distance * slope
+        return jnp.concatenate([jnp.zeros_like(far[:1]), far, -far])
+
+    def slope(
+        self, weights: Float[Array, " n"], deviations: Float[Array, "n y"]
+    ) -> Float[Array, "x y"]:
+        pairs = len(weights) // 2
+        weighted = weights[1:, None] * deviations[1:]
+        return self.distance * (weighted[:pairs] - weighted[pairs:])
+
+
 class SigmaPoints(eqx.Module):
     """Whitened offsets with their weights for means and for covariances.
 
@@ -38,18 +83,14 @@ class SigmaPoints(eqx.Module):
     centre point.
     """
 
-    offsets: Float[Array, "n x"]
+    offsets: AbstractOffsets
     mean_weights: Float[Array, " n"]
     covariance_weights: Float[Array, " n"]
     about_centre: Bool[Array, ""]
 
     def place(self, space: Space, mean: State, factor: Float[Array, "x x"]) -> Float[Array, "n x"]:
         """The points μ + L ξᵢ."""
-        return jax.vmap(space.wrap)(mean[None, :] + self.scatter(factor.T))
-
-    def scatter(self, slope: Float[Array, "x y"]) -> Float[Array, "n y"]:
-        """The images ξᵢᵀ D of the offsets."""
-        return product(self.offsets, slope)
+        return jax.vmap(space.wrap)(mean[None, :] + self.offsets.scatter(factor.T))
 
     def mean(self, space: Space, images: Float[Array, "n y"]) -> Float[Array, " y"]:
         """Σ wᵢ yᵢ."""
@@ -65,26 +106,6 @@ class SigmaPoints(eqx.Module):
     def covariance(self, a: Float[Array, "n y"], b: Float[Array, "n z"]) -> Float[Array, "y z"]:
         """Σ wᵢ aᵢ bᵢᵀ."""
         return product((self.covariance_weights[:, None] * a).T, b)
-
-    def slope(self, deviations: Float[Array, "n y"]) -> Float[Array, "x y"]:
-        """Dᵀ = Σ wᵢ ξᵢ aᵢᵀ, the linear function of the offsets that is closest to deviations."""
-        return self.covariance(self.offsets, deviations)
-
-
-class PairedPoints(SigmaPoints):
-    """A centre and pairs ± s eᵢ: products with the offsets are sums and differences of rows."""
-
-    width: Float[Array, ""]
-    """s."""
-
-    def scatter(self, slope: Float[Array, "x y"]) -> Float[Array, "n y"]:
-        far = self.width * slope
-        return jnp.concatenate([jnp.zeros_like(far[:1]), far, -far])
-
-    def slope(self, deviations: Float[Array, "n y"]) -> Float[Array, "x y"]:
-        # Two points have the weight w of a pair, and 2 w s² = 1.
-        count = len(deviations) // 2
-        return (deviations[1 : count + 1] - deviations[count + 1 :]) / (2 * self.width)
 
 
 class PredictedPoints(eqx.Module):
@@ -159,8 +180,8 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
         images = jax.vmap(model.observe)(states)
         expected = points.mean(space, images)
         deviations = points.deviations(space, images, expected)
-        slope = points.slope(deviations)
-        residuals = deviations - points.scatter(slope)
+        slope = points.offsets.slope(points.covariance_weights, deviations)
+        residuals = deviations - points.offsets.scatter(slope)
         noise = measurement.covariance + points.covariance(residuals, residuals)
         innovation = jnp.where(seen, space.difference(measurement.value, expected), 0.0)
         found = condition(innovation, slope.T, None, noise, seen)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from filtrax.arrays import Key
-from filtrax.filters.sigma_points import AbstractSigmaPointFilter, PairedPoints
+from filtrax.filters.sigma_points import AbstractSigmaPointFilter, Paired, SigmaPoints
 
 
 class AbstractScaling(eqx.Module):
@@ -84,19 +84,17 @@ class UnscentedKalmanFilter(AbstractSigmaPointFilter):
     redraw: bool = eqx.field(default=True, static=True)
     drop_negative_centre: bool = eqx.field(default=False, static=True)
 
-    def points(self, size: int, dtype, *, key: Key) -> PairedPoints:
+    def points(self, size: int, dtype, *, key: Key) -> SigmaPoints:
         del key
         alpha, spread, beta = self.scaling.parameters(size, dtype)
         width = alpha**2 * spread  # n + λ
         centre = 1 - size / width
         centre_covariance = centre + 1 - alpha**2 + beta
         dropped = self.drop_negative_centre & (centre_covariance < 0)
-        pairs = jnp.sqrt(width) * jnp.eye(size, dtype=dtype)
         others = jnp.full(2 * size, 0.5, dtype) / width
-        return PairedPoints(
-            offsets=jnp.concatenate([jnp.zeros((1, size), dtype), pairs, -pairs]),
+        return SigmaPoints(
+            offsets=Paired(jnp.sqrt(width)),
             mean_weights=jnp.append(centre, others),
             covariance_weights=jnp.append(jnp.where(dropped, 0.0, centre_covariance), others),
             about_centre=dropped,
-            width=jnp.sqrt(width),
         )
