@@ -14,7 +14,7 @@ from report.fake_run import facts
 NUM_SHOWN, NUM_SEQUENCES, NUM_STEPS, HEIGHT, WIDTH = 2, 5, 6, 48, 64
 HALF_WIDTH, ARROW_LENGTH = 30.0, 20.0
 NAMES = ("x", "y", "theta", "l", "rx", "ry", "nx", "ny", "s")
-UNITS = ("mm", "mm", "°", "mm²/100", "mm", "mm", "", "", "")
+UNITS = ("mm", "mm", "°", "cm²", "mm", "mm", "", "", "")
 MEANINGS = ("position x", "position y", "orientation θ", "pressure l", *NAMES[4:8], "contact s")
 MEASURED = (0, 1, 2, 4, 5, 6, 7, 8)
 PROJECTION = np.asarray([[-2.38e-2, 5.79e-2, 20.96], [2.09e-2, 0, 14.59], [-7.43e-4, 0, 0.655]])

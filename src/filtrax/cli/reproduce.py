@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from filtrax.reproduction.groups import Group
     from filtrax.reproduction.plan import Plan
     from filtrax.reproduction.records import Results
-    from filtrax.reproduction.running import Executor
+    from filtrax.reproduction.scheduling import Executor
     from filtrax.reproduction.tables import Table
 
 
@@ -175,8 +175,7 @@ def _tables(names: list[str]) -> "list[Table]":
 
 def _executor(name: str, address: str | None, gpus: float) -> "Executor":
     from filtrax.experiments.config import ConfigurationError
-    from filtrax.reproduction.executors import RayExecutor
-    from filtrax.reproduction.running import train_here
+    from filtrax.reproduction.executors import RayExecutor, train_here
 
     if name == "ray":
         return RayExecutor(address, gpus=gpus)

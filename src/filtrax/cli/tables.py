@@ -18,6 +18,12 @@ _NAMES = {
 }
 
 
+def console() -> Console:
+    """Where tables are printed."""
+    console = Console()
+    return console if console.is_terminal else Console(width=160)  # A file is no narrow window.
+
+
 def metric_name(name: str) -> str:
     """How a metric is called in tables, with its unit if it has one of its own."""
     return _NAMES.get(name, name.replace("_", " "))
@@ -81,7 +87,4 @@ def _is_handy(value: float) -> bool:
 
 
 def _print(title: str, table: Table) -> None:
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=160)  # A file is no narrow window.
-    console.print(Text(title, style="bold"), table)
+    console().print(Text(title, style="bold"), table)

@@ -19,7 +19,7 @@ def train(
         Path | None,
         typer.Argument(
             help="TOML file; without one, an extended Kalman filter learns the disc task.",
-            metavar="[CONFIG]",
+            metavar="CONFIG",
             show_default=False,
         ),
     ] = None,

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from filtrax.cli.data.options import draw_preview
-from filtrax.cli.data.tables import console
+from filtrax.cli.tables import console
 
 if TYPE_CHECKING:
     from filtrax.tasks.kitti.recordings.drives import Drive

@@ -17,8 +17,9 @@ from filtrax.cli.data.options import (
     write_files,
 )
 from filtrax.cli.data.pushing_validation import print_validation
-from filtrax.cli.data.tables import console, table_of_numbers
+from filtrax.cli.data.tables import table_of_numbers
 from filtrax.cli.options import SPLIT
+from filtrax.cli.tables import console
 
 if TYPE_CHECKING:
     from filtrax.tasks.pushing.sequences import Sequences
@@ -75,7 +76,7 @@ def pushing(
     console().print(_summary(f"{task.kind}, {'recorded' if trial else split}", sequences))
     if preview is None and export is None:
         return
-    data = _in_a_scene(sequences) if trial else task.data(split)
+    data = _in_a_scene(sequences) if trial else task.as_seen(split, sequences)
     draw_preview(
         preview,
         sheet=lambda path: files.contact_sheet(task, data, path),
@@ -136,7 +137,7 @@ def _summary(title: str, sequences: "Sequences") -> Table:
         f"{title}: {how_many} of {moments - 1} steps",
         "object",
         *("sequences", "steps of pushes", "in contact", "motion in contact, median"),
-        *("90th percentile", "l (mm²/100)", "α"),
+        *("90th percentile", "l (cm²)", "α"),
     )
     poses = np.asarray(sequences.poses, np.float64)
     steps = np.diff(poses, axis=1)

@@ -7,7 +7,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from filtrax.cli.data.tables import console, table_of_numbers
+from filtrax.cli.data.tables import table_of_numbers
+from filtrax.cli.tables import console
 
 if TYPE_CHECKING:
     from filtrax.tasks.pushing.validation import Validation

@@ -1,14 +1,7 @@
 """How the verbs for data print tables."""
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
-
-
-def console() -> Console:
-    """Where tables are printed."""
-    console = Console()
-    return console if console.is_terminal else Console(width=160)  # A file is no narrow window.
 
 
 def table_of_numbers(title: str, label: str, *columns: str) -> Table:

@@ -91,7 +91,7 @@ _OF_TASK = {
         "rotation_error": Measure("rotation error at the end", "°/m", 3, False, _low),
     },
     "pushing": {
-        "distance": Measure("mean distance", "mm, °, mm²/100 together", badness=_low),
+        "distance": Measure("mean distance", "mm, °, cm² together", badness=_low),
         "sensor_error": Measure("sensor error", "mm, ° together", badness=_low),
         "nll": Measure("NLL", decimals=1, badness=_low),
         "nees": Measure("NEES (ideal 10)", badness=_distance_to(10.0)),

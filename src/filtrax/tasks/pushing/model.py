@@ -72,7 +72,7 @@ ONES: Ten = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
 class PushingModel:
     """What a model of the pushing task is made of.
 
-    Numbers are in the units of the state (mm and degrees; l in mm²/100). The start values are the
+    Numbers are in the units of the state (mm and degrees; l in cm²). The start values are the
     paper's.
 
     - `process`: a network of state and push, the equations of quasi-static pushing, or "reference",

@@ -32,7 +32,7 @@ the world, the inward normal there, and whether the push touches the object (0 t
 SMALLEST_PUSH = 1e-6
 SMALLEST_NORMAL = 1e-6
 SMALLEST_L = 0.1
-"""In mm²/100: the bound of the paper, below which c² is no divisor."""
+"""In cm²: the bound of the paper, below which c² is no divisor."""
 
 _LEAVING = -0.01
 """Cosine of the angle between push and normal below which the pusher leaves the object."""

@@ -16,7 +16,7 @@ from filtrax.spaces import Space
 STATE = ("x", "y", "theta", "l", "alpha", "rx", "ry", "nx", "ny", "s")
 OBSERVATION = ("x", "y", "theta", "rx", "ry", "nx", "ny", "s")
 
-UNITS = ("mm", "mm", "°", "mm²/100", "°", "mm", "mm", "", "", "")
+UNITS = ("mm", "mm", "°", "cm²", "°", "mm", "mm", "", "", "")
 """Of the components of the state."""
 
 BOUNDS = {"l": (0.1, 5000.0), "alpha": (0.1, 90.0), "s": (0.0, 1.0)}

@@ -140,7 +140,10 @@ class PushingTask(AbstractTask):
         )
 
     def data(self, split: str) -> Trajectory:
-        sequences = self.sequences(split)
+        return self.as_seen(split, self.sequences(split))
+
+    def as_seen(self, split: str, sequences: Sequences) -> Trajectory:
+        """The pushes of a split with what the camera sees of them."""
         key = jr.fold_in(jr.key(self.seed), SPLITS.index(split))
         looks, arms = _draw_looks(key, sequences.shape)
         return trajectories(sequences, looks, arms)
