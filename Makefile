@@ -21,7 +21,7 @@ test: $(READY)
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not documentation and not speed and not long"
 
 long: $(READY)
-	XLA_FLAGS= $(BIN)/pytest -n 2 --dist loadgroup -m long
+	$(BIN)/pytest -n 2 --dist loadgroup -m long
 
 # Every cell of every table at its smallest: about half an hour on two cores.
 # What is done is not run again, so that it can be interrupted.

@@ -3,8 +3,7 @@
 import importlib
 import os
 
-# Most tests compile much and run little: the compiler's optimizations cost more than they save.
-# Tests marked `long` are the others; `make long` runs them with XLA_FLAGS set to nothing.
+# Tests compile much and run little: the compiler's optimizations cost more than they save.
 os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 )

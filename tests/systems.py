@@ -10,6 +10,7 @@ import jax.random as jr
 import numpy as np
 
 import filtrax
+import filtrax.filters
 from filtrax import Gaussian, Space, StateSpaceModel, constant_noise
 from filtrax.switching import AbstractTransitions
 from oracles.kalman import LinearSystem

@@ -83,7 +83,7 @@ def test_derivatives_of_every_order_and_mode_are_those_of_jax(size):
         np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.parametrize("size", [3, 9])
+@pytest.mark.parametrize("size", [3, 7])
 def test_batches_have_the_values_and_gradients_of_single_matrices(size):
     """One matrix and many have programs of their own, and batches may be nested and partial."""
     rng = np.random.default_rng(1)
@@ -153,7 +153,7 @@ def test_small_matrices_are_unrolled_on_a_gpu_and_large_ones_are_not():
 
 
 @pytest.mark.parametrize(
-    ("size", "count", "called"), [(4, 1, False), (5, 1, True), (10, 3, False), (11, 3, True)]
+    ("size", "count", "called"), [(4, 1, False), (5, 1, True), (8, 3, False), (9, 3, True)]
 )
 def test_a_cpu_calls_a_library_for_one_matrix_or_for_large_ones(size, count, called):
     matrices = jax.ShapeDtypeStruct((count, size, size), jnp.float32)

@@ -5,8 +5,8 @@ is known where a function of one matrix is written. So the product, the Cholesky
 inverse of a triangular matrix are primitives of JAX, here with leading axes for batches. They have
 no derivatives but that of the product: `filtrax.linalg` has these.
 
-A library call costs a GPU one launch and hardly any work for a 4 x 4 matrix, and a CPU about half a
-microsecond for each matrix of a batch, while the same algorithm written out is fused with its
+A library call costs a GPU one launch and hardly any work for a 4 x 4 matrix, and a CPU one call
+for each matrix of a batch, while the same algorithm written out is fused with its
 surroundings and vectorized over the batch. Large matrices are left to libraries.
 """
 
@@ -35,16 +35,16 @@ before it computes that one again for each of its columns."""
 
 LARGEST_TINY_ON_CPU = 7
 """Products all of whose sizes are at most this are unrolled on a CPU: the program that XLA has for
-a batch of them takes five times as long as for matrices of size 8."""
+a batch of them is slower than that for matrices of size 8."""
 
 FEW_ON_CPU = 4096
 """Products with at most that many multiplications in all are fused sums on a CPU, not calls."""
 
-LARGEST_VECTORIZED_ON_CPU = 10
+LARGEST_VECTORIZED_ON_CPU = 8
 """Batches of matrices up to this size are factorized and inverted without a library on a CPU.
 
-The library takes one matrix after the other. Its calls also wait for threads that other calls of
-it may hold, so that two batches at once can wait for ever where XLA has two threads.
+At 10 they would still run faster, but filters with several factors compile for much longer.
+The library takes one matrix after the other.
 """
 
 

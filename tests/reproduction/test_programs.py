@@ -213,7 +213,7 @@ def by_task(name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", map(by_task, TABLES))
+@pytest.mark.parametrize("name", [by_task(name) for name in TABLES])
 def test_every_program_of_every_table_can_be_traced(name, only_shapes, tmp_path):
     before = [other for other in TABLES[: TABLES.index(name)] if other[:4] == name[:4]]
     seen = {traced_once(cell) for other in before for cell in cells_of(other)}
