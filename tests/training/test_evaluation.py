@@ -11,7 +11,7 @@ import pytest
 
 import small_training as small
 from filtrax import Gaussian, run
-from filtrax.losses import nll
+from filtrax.losses import nll, squared_error
 from filtrax.metrics import mean_distance, mean_nll
 from filtrax.training import evaluation
 from filtrax.training.evaluation import ObjectiveScore, evaluate, in_chunks, tracking
@@ -52,6 +52,15 @@ def test_scores_are_those_of_single_runs_from_perturbed_starts(scores):
             np.testing.assert_allclose(scores["distance"][index, p, n], expected, rtol=1e-9)
             expected = mean_nll(beliefs, data.states[n], space)
             np.testing.assert_allclose(scores["loss"][index, p, n], expected, rtol=1e-9)
+
+
+def test_another_score_needs_no_other_program_of_the_encoder(scores):
+    del scores, small.ENCODED[:]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluation, "SEQUENCES_AT_ONCE", 2)
+        inputs = (*small.ensemble(), small.VALIDATION, small.PERTURBATIONS, KEYS)
+        evaluate(tracking(squared_error), *inputs)
+    assert not small.ENCODED
 
 
 def test_given_readings_replace_those_of_the_data_for_each_member():

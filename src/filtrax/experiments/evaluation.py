@@ -21,7 +21,14 @@ from filtrax.losses import Loss, nll
 from filtrax.metrics import bhattacharyya_distance, noise_correlation
 from filtrax.spaces import Space
 from filtrax.tasks import AbstractTask, Details
-from filtrax.training.evaluation import Score, evaluate, in_chunks, members, sequences_at_once
+from filtrax.training.evaluation import (
+    Score,
+    encoded,
+    evaluate,
+    in_chunks,
+    members,
+    sequences_at_once,
+)
 from filtrax.trajectory import Trajectory
 
 SHOWN_SEQUENCES = 6
@@ -53,11 +60,14 @@ class Evaluation:
         score = each_step(experiment.filter.density)
         count = jax.tree.leaves(eqx.filter(model, eqx.is_array))[0].shape[0]
         self.keys = jnp.stack([jr.key(TEST_SEED)] * count)
-        steps = evaluate(score, self.filt, self.model, self.data, self.perturbations, self.keys)
+        seeing, readings = encoded(self.model, self.data, self.keys)
+        parts = (self.filt, seeing, self.data, self.perturbations, self.keys)
+        steps = evaluate(score, *parts, readings=readings)
         self.steps: dict[str, np.ndarray] = jax.tree.map(np.asarray, steps)
         self.scores = task.scores(self.data, self.steps["difference"])
-        size = sequences_at_once(self.model, self.data, self.keys)
-        measured = in_chunks(_measure, self.data, self.model, self.keys, size=size)
+        readings = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), readings)
+        size = sequences_at_once(seeing, self.data, self.keys)
+        measured = in_chunks(_measure, (self.data, readings), seeing, self.keys, size=size)
         measured = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), measured)
         self.sensed: dict[str, np.ndarray] = jax.tree.map(np.asarray, measured)
 
@@ -214,15 +224,14 @@ def each_step(density: Loss) -> Score:
 
 
 @eqx.filter_jit
-def _measure(data: Trajectory, model: Any, keys: Any) -> dict[str, jax.Array]:
+def _measure(inputs: tuple[Trajectory, Any], model: Any, keys: Any) -> dict[str, jax.Array]:
     """What the sensors of an ensemble say of all readings, and how wrong they are."""
 
-    def one(trajectory):
-        def member(model, key):
+    def one(trajectory, features):
+        def member(model, own, key):
             bound = model.bind(trajectory.context)
-            measured = sense_all(
-                model, trajectory.readings, trajectory.observed, trajectory.context, key=key
-            )
+            readings = trajectory.readings if own is None else own
+            measured = sense_all(model, readings, trajectory.observed, trajectory.context, key=key)
             expected = jax.vmap(bound.observe)(trajectory.known_states()[0])
             error = jax.vmap(bound.observation_space.difference)(measured.value, expected)
             return {
@@ -232,9 +241,9 @@ def _measure(data: Trajectory, model: Any, keys: Any) -> dict[str, jax.Array]:
                 "seen": jax.vmap(lambda measurement: measurement.seen().any())(measured),
             }
 
-        return eqx.filter_vmap(member, in_axes=members)(model, keys)
+        return eqx.filter_vmap(member, in_axes=members)(model, features, keys)
 
-    return jax.vmap(one)(data)
+    return jax.vmap(one)(*inputs)
 
 
 @eqx.filter_jit

@@ -89,14 +89,18 @@ def evaluate(
 ) -> PyTree:
     """The score of every member on every trajectory from every perturbed initial state.
 
-    The sensor runs once for all perturbations, and readings are made once for all members.
+    The sensor runs once for all perturbations, and readings are made once for all members. Its
+    encoder is a program of its own (see `encoded`), unless the score is an objective, which may
+    look at the images.
     Arrays of the score, if it has any, have a leading axis of members, too.
     `readings` replace those of the data, with a leading axis of members. `placement` deals the
     sequences out to several devices.
 
     **Returns:** what the score returns, with leading axes (members, perturbations, trajectories).
     """
-    if members_in_turn(model) and len(keys) > 1:
+    if readings is None and not isinstance(score, ObjectiveScore):
+        model, readings = encoded(model, data, keys, placement=placement)
+    if _takes_turns(model, keys):
         scores = []
         for number in range(len(keys)):
             one, own_filter, own_model, key, features = _member(
@@ -144,11 +148,32 @@ def _evaluate(inputs, score, filt, model, perturbations, keys):
     return jax.vmap(one)(*inputs)
 
 
-def encode(model: StateSpaceModel, data: Trajectory, keys: Keys) -> PyTree:
+def encode(
+    model: StateSpaceModel, data: Trajectory, keys: Keys, *, placement: Placement = ONE
+) -> PyTree:
     """The features of all readings, with leading axes (members, trajectories, steps)."""
+    if _takes_turns(model, keys):
+        ensemble = [_member((model, keys), number) for number in range(len(keys))]
+        each = [encode(own, data, key, placement=placement) for own, key in ensemble]
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *each)
+    function = lambda chunk, *rest: _encode(placement.sequences(chunk), *rest)  # noqa: E731
     size = sequences_at_once(model, data, keys)
-    features = in_chunks(_encode, data, eqx.nn.inference_mode(model), keys, size=size)
+    features = in_chunks(function, data, eqx.nn.inference_mode(model), keys, size=size)
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), features)
+
+
+def encoded(
+    model: StateSpaceModel, data: Trajectory, keys: Keys, *, placement: Placement = ONE
+) -> tuple[StateSpaceModel, PyTree]:
+    """The model without its encoder, and the features that the encoder makes of all readings.
+
+    An encoder is the largest part of a program, and the same for all filters: apart from them it is
+    compiled once. Where there is no encoder, the model as it is, and None.
+    """
+    if not _can_encode(model, data):
+        return model, None
+    features = encode(model, data, keys, placement=placement)
+    return with_encoder(model, GivenFeatures()), features
 
 
 @eqx.filter_jit
@@ -174,6 +199,10 @@ def members_in_turn(model: StateSpaceModel) -> bool:
     """
     reader = getattr(model.sensor, "encoder", model.sensor)
     return getattr(reader, "in_turn", False) and jax.default_backend() != "cpu"
+
+
+def _takes_turns(model: StateSpaceModel, keys: Keys) -> bool:
+    return members_in_turn(model) and len(keys) > 1
 
 
 def sequences_at_once(model: StateSpaceModel, data: Trajectory, keys: Keys) -> int:
@@ -214,8 +243,12 @@ def with_encoder(model: StateSpaceModel, encoder: Any) -> StateSpaceModel:
 
 def has_frozen_encoder(model: StateSpaceModel, data: Trajectory, trained: Any) -> bool:
     """Whether features can be computed once: `trained` is the model's mask of trained arrays."""
+    return _can_encode(model, data) and not any(jax.tree.leaves(trained.sensor.encoder))
+
+
+def _can_encode(model: StateSpaceModel, data: Trajectory) -> bool:
     sensor = model.sensor
     if not isinstance(sensor, NetworkSensor) or isinstance(sensor.encoder, GivenFeatures):
         return False
     # A masked reading is zeroed before the encoder, its features would be zeroed after it.
-    return data.observed is None and not any(jax.tree.leaves(trained.sensor.encoder))
+    return data.observed is None
