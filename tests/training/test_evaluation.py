@@ -31,7 +31,8 @@ def scores():
         found = evaluate(
             tracking(nll), *small.ensemble(), small.VALIDATION, small.PERTURBATIONS, KEYS
         )
-    assert len(small.ENCODED) == 1  # one trace: the sensor is outside of the perturbations
+    # One trace, or none after other tests: the sensor is outside of the perturbations.
+    assert len(small.ENCODED) <= 1
     return found
 
 
