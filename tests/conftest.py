@@ -1,11 +1,15 @@
 """Strict numerics for all tests: nothing is promoted or broadcast by accident."""
 
+import gc
 import importlib
 import os
 
-# Tests compile much and run little: the compiler's optimizations cost more than they save.
+# Tests compile much and run little: the compiler's optimizations cost more than they save, and so
+# do its threads, since tests run side by side.
 os.environ.setdefault(
-    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
+    "--xla_cpu_parallel_codegen_split_count=1",
 )
 
 import jax
@@ -19,6 +23,12 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # Compilation trips hypothesis' deadline, and a test that fails must fail again tomorrow.
 settings.register_profile("filtrax", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("filtrax")
+
+
+def pytest_collection_finish():
+    """Tracing makes many objects and no garbage: to look for some each time takes a while."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,7 +11,7 @@ from filtrax.checks import check_known
 from filtrax.tasks.kitti.camera import CAMERA_OFFSETS, COLOR_CAMERAS, views
 from filtrax.tasks.kitti.recordings.drives import Drive
 from filtrax.tasks.kitti.streets.light import lights
-from filtrax.tasks.kitti.streets.renderer import render_frames
+from filtrax.tasks.kitti.streets.renderer import RAYS, render_frames
 from filtrax.tasks.kitti.streets.roads import follow
 from filtrax.tasks.kitti.streets.scene import Scene, build_scene
 
@@ -62,7 +62,7 @@ class Street:
         """
         frames = np.arange(len(self.poses)) if frames is None else np.asarray(frames)
         seen, light = views(self.poses, CAMERA_OFFSETS[camera]), lights(self.poses, self.seed)
-        size, images = _chunk(image_size), []
+        size, images = _chunk(image_size, len(frames)), []
         scene = jax.tree.map(jax.numpy.asarray, self.scene)
         for first in range(0, len(frames), size):
             some = frames[first : first + size]
@@ -112,10 +112,14 @@ def generate_drive(
     return Drive(name, poses, times, images)
 
 
-def _chunk(image_size: tuple[int, int]) -> int:
-    """How many frames are drawn at once: few on a CPU, whose caches are small."""
+def _chunk(image_size: tuple[int, int], num_frames: int) -> int:
+    """How many frames are drawn at once: few on a CPU, whose caches are small.
+
+    Short drives are drawn at once, rounded up to a power of two for fewer programs.
+    """
     rays = CHUNK_RAYS.get(jax.default_backend(), CHUNK_RAYS["gpu"])
-    return max(int(rays / (9 * image_size[0] * image_size[1])), 1)
+    most = int(rays / (RAYS**2 * image_size[0] * image_size[1]))
+    return max(min(most, 1 << (num_frames - 1).bit_length()), 1)
 
 
 def _gray(images: np.ndarray) -> np.ndarray:
