@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jaxtyping import Array, Bool
 
 from filtrax.arrays import Context, Control, Key, Reading
 from filtrax.beliefs import Gaussian
@@ -28,12 +29,13 @@ class OnlineFilter(Generic[Belief]):
         belief, info = loop.step(belief, control, reading, key=key)
     ```
 
-    It holds no belief: the caller does, and may keep, copy or rewind it.
+    It holds no belief: the caller does, and may keep, copy or rewind it. On a CPU the work of a
+    step is done when it returns.
     """
 
     def __init__(self, init: Callable[..., Belief], step: Callable[..., Any], all_observed: Any):
         self._init = jax.jit(init)
-        self._step = _Flat(step)
+        self._step = jax.jit(step)
         self._all_observed = all_observed
 
     def init(self, prior: Gaussian, *, key: Key) -> Belief:
@@ -56,36 +58,6 @@ class OnlineFilter(Generic[Belief]):
         return self._step(belief, control, reading, observed, key)
 
 
-class _Flat:
-    """A compiled function of trees that is given, and gives, their leaves.
-
-    A call of a few microseconds should not take ten times as long because a tree of objects is
-    taken apart on its way in and put together on its way out by general means.
-    """
-
-    def __init__(self, function: Callable[..., Any]):
-        self._function = function
-        self._programs: dict[Any, Callable[..., Any]] = {}
-        self._results: dict[Any, Any] = {}
-
-    def __call__(self, *arguments: Any) -> Any:
-        leaves, structure = jax.tree.flatten(arguments)
-        program = self._programs.get(structure)
-        if program is None:
-            program = self._programs[structure] = self._compiled(structure)
-        found = program(*leaves)
-        return self._results[structure].unflatten(found)
-
-    def _compiled(self, structure: Any) -> Callable[..., Any]:
-        @jax.jit
-        def program(*leaves):
-            result = self._function(*structure.unflatten(leaves))
-            found, self._results[structure] = jax.tree.flatten(result)
-            return found
-
-        return program
-
-
 def online(
     filt: AbstractFilter[Belief], model: StateSpaceModel, *, context: Context = None
 ) -> OnlineFilter[Belief]:
@@ -103,12 +75,29 @@ def online(
         measurement = sense(model.sensor, reading, observed, context, key=sensor_key)
         check_model(model, belief.moments(model.state_space), control, measurement)
         belief, info = filt.step(model, belief, control, measurement, key=step_key)
-        return belief, dataclasses.replace(info, novelty=measurement.novelty)
+        finite = _in_this_thread(info.finite)
+        return belief, dataclasses.replace(info, finite=finite, novelty=measurement.novelty)
 
     # A mask in the place of none lets readings go missing later without another compilation.
     # Stacked sensors without masks must stay a whole measurement, so they start without.
-    all_observed = None if isinstance(model.sensor, StackedSensors) else np.asarray(True)
+    all_observed = None if isinstance(model.sensor, StackedSensors) else jnp.asarray(True)
     return OnlineFilter(init, step, all_observed)
+
+
+def _in_this_thread(finite: Bool[Array, ""]) -> Bool[Array, ""]:
+    """Leaves a result as it is, but has a CPU compute it in the thread that asks for it.
+
+    Otherwise that thread wakes up another one and is woken up by it, which takes longer than a
+    step of a small filter. XLA never hands over a program that may call Python, because what is
+    called may wait for a program itself. So here is such a call, in a branch that is not taken.
+    """
+
+    def on_cpu(finite):
+        never = jax.lax.optimization_barrier(jnp.asarray(False))  # no compiler looks behind it
+        call = lambda: jax.pure_callback(lambda finite: finite, finite, finite)  # noqa: E731
+        return jax.lax.cond(never, call, lambda: finite)
+
+    return jax.lax.platform_dependent(finite, cpu=on_cpu, default=lambda finite: finite)
 
 
 def _as_arrays(tree: Any) -> Any:
