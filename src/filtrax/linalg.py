@@ -65,17 +65,17 @@ def _factor(matrix: Array) -> Array:
 @_factor.defjvp
 def _factor_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     factor = _factor(*primals)
-    return factor, _change_of_factor(factor, *tangents)
+    return factor, product(factor, _relative_change(factor, *tangents))
 
 
-def _change_of_factor(factor: Array, change: Array) -> Array:
-    """dL = L Φ(L⁻¹ dA L⁻ᵀ): Φ keeps the lower triangle and half of the diagonal.
+def _relative_change(factor: Array, change: Array) -> Array:
+    """L⁻¹ dL = Φ(L⁻¹ dA L⁻ᵀ): Φ keeps the lower triangle and half of the diagonal.
 
     (Murray 2016, Differentiation of the Cholesky decomposition)
     """
     inverse = inverse_lower(factor)
     lower = jnp.tril(jnp.ones_like(factor)) - 0.5 * jnp.eye(len(factor), dtype=factor.dtype)
-    return product(factor, lower * product(inverse, change, inverse.T))
+    return lower * product(inverse, change, inverse.T)
 
 
 @jax.custom_jvp
@@ -118,26 +118,31 @@ def square_root(covariance: Float[Array, "n n"]) -> Float[Array, "n n"]:
     Accuracy and Stability of Numerical Algorithms, theorem 10.7). An indefinite matrix has no
     square root: the result is not finite.
     """
-    fixed = jnp.diagonal(covariance) == 0
-    matrix = symmetrize(covariance) + jnp.diag(fixed.astype(covariance.dtype))
-    return jnp.where(fixed[:, None], 0.0, _restored_factor(matrix))
+    root, _ = _roots(symmetrize(covariance))
+    return root
 
 
 @jax.custom_jvp
-def _restored_factor(matrix: Array) -> Array:
-    plain, restored = small_matrices.cholesky.bind(jnp.stack([matrix, _with_roundings(matrix)]))
-    return jnp.where(jnp.isfinite(plain).all(), plain, restored)
+def _roots(matrix: Array) -> tuple[Array, Array]:
+    """The square root, and the factor it comes from: that with 1 in the place of no variance."""
+    fixed = jnp.eye(len(matrix), dtype=bool) & (matrix == 0)
+    regular = jnp.where(fixed, 1.0, matrix)
+    plain, restored = small_matrices.cholesky.bind(jnp.stack([regular, _with_roundings(regular)]))
+    # A pivot that fails spoils all that come after it, so the last one tells.
+    factor = jnp.where(jnp.isfinite(plain[-1, -1]), plain, restored)
+    return jnp.where(fixed, 0.0, factor), factor
 
 
-@_restored_factor.defjvp
-def _restored_factor_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
-    factor = _restored_factor(*primals)
-    return factor, _change_of_factor(factor, *tangents)
+@_roots.defjvp
+def _roots_jvp(primals: Any, tangents: Any) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    root, factor = _roots(*primals)
+    relative = _relative_change(factor, *tangents)
+    return (root, factor), (product(root, relative), product(factor, relative))
 
 
 def _with_roundings(matrix: Array) -> Array:
     size, epsilon = matrix.shape[-1], jnp.finfo(matrix.dtype).eps
-    return matrix + size * (size + 1) * epsilon * jnp.diag(jnp.diagonal(matrix))
+    return jnp.where(jnp.eye(size, dtype=bool), (1 + size * (size + 1) * epsilon) * matrix, matrix)
 
 
 def whiten(samples: Float[Array, "n x"]) -> Float[Array, "n x"]:

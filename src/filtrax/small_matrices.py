@@ -38,7 +38,8 @@ LARGEST_TINY_ON_CPU = 7
 a batch of them is slower than that for matrices of size 8."""
 
 FEW_ON_CPU = 4096
-"""Products with at most that many multiplications in all are fused sums on a CPU, not calls."""
+"""Products with at most that many multiplications in all are fused sums on a CPU, not calls; a
+single one is never unrolled then."""
 
 LARGEST_VECTORIZED_ON_CPU = 8
 """Batches of matrices up to this size are factorized and inverted without a library on a CPU.
@@ -72,12 +73,11 @@ def _swap(matrices: Array) -> Array:
 def _product_on_cpu(left: Array, right: Array) -> Array:
     *count, rows, inner = left.shape
     columns = right.shape[-1]
-    tiny = max(rows, inner, columns) <= LARGEST_TINY_ON_CPU
-    if tiny or inner <= LARGEST_UNROLLED_ON_CPU:
-        return unrolled_product(left, right)
-    if math.prod(count) * rows * inner * columns <= FEW_ON_CPU:
-        return (left[..., :, :, None] * right[..., None, :, :]).sum(-2)
-    return library_product(left, right)
+    tiny = max(rows, inner, columns) <= LARGEST_TINY_ON_CPU or inner <= LARGEST_UNROLLED_ON_CPU
+    few = math.prod(count) * rows * inner * columns <= FEW_ON_CPU
+    if few and (math.prod(count) == 1 or not tiny):
+        return summed_product(left, right)
+    return unrolled_product(left, right) if tiny else library_product(left, right)
 
 
 def _product_on_gpu(left: Array, right: Array) -> Array:
@@ -131,6 +131,15 @@ def unrolled_product(left: Array, right: Array) -> Array:
     """Σₖ aₖ bₖᵀ, with the columns of one matrix and the rows of the other."""
     terms = [left[..., :, k, None] * right[..., None, k, :] for k in range(left.shape[-1])]
     return functools.reduce(jnp.add, terms)
+
+
+def summed_product(left: Array, right: Array) -> Array:
+    """A B as the sum of all products of entries, which is one kernel on a CPU.
+
+    Columns of an unrolled product can become kernels of their own, which cost more than their
+    work where that is little.
+    """
+    return (left[..., :, :, None] * right[..., None, :, :]).sum(-2)
 
 
 def unrolled_cholesky(matrices: Array) -> Array:

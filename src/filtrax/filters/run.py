@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jax import lax
+from jax.extend.core import Primitive
 
 from filtrax.arrays import Context, Key
 from filtrax.beliefs import Gaussian
@@ -203,10 +205,21 @@ def _filter(filt, model, sequence, key, recompute):
         info = dataclasses.replace(info, novelty=measurement.novelty)
         return belief, (belief, info)
 
-    # Every number that is kept for the backward pass is a launch of its own on a GPU, each step.
-    if jax.default_backend() != "cpu" if recompute is None else recompute:
-        step = jax.checkpoint(step, prevent_cse=False)  # the loop prevents it already
+    # Every array that is kept for the backward pass is a launch of its own on a GPU, each step, and
+    # on a CPU still a copy: what is a kept one in another shape is not kept as well.
+    whole = jax.default_backend() != "cpu" if recompute is None else recompute
+    kept = jax.checkpoint_policies.nothing_saveable if whole else _is_computed
+    step = jax.checkpoint(step, policy=kept, prevent_cse=False)  # the loop prevents it already
     keys = jr.split(key, measurements.value.shape[0])
     belief = filt.init(model, prior, key=init_key)
-    _, (beliefs, infos) = jax.lax.scan(step, belief, (controls, measurements, keys))
+    _, (beliefs, infos) = lax.scan(step, belief, (controls, measurements, keys))
     return beliefs, infos
+
+
+_MOVES = (lax.transpose_p, lax.reshape_p, lax.squeeze_p, lax.broadcast_in_dim_p)
+_MOVES += (lax.convert_element_type_p,)
+
+
+def _is_computed(primitive: Primitive, *_: Any, **__: Any) -> bool:
+    """Whether an operation does more than to move numbers."""
+    return primitive not in _MOVES
