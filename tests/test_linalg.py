@@ -162,6 +162,20 @@ def test_a_cpu_calls_a_library_for_one_matrix_or_for_large_ones(size, count, cal
         assert ("lapack" in lowered) == called
 
 
+@pytest.mark.parametrize("has_deadlocks", [True, False])
+def test_a_cpu_gives_a_library_no_batch_where_that_may_never_return(has_deadlocks, monkeypatch):
+    # Rejects batches that jaxlib 0.10 deals out to the threads that wait for them.
+    monkeypatch.setattr(small_matrices, "HAS_DEADLOCKS", has_deadlocks)
+    jax.clear_caches()
+    matrices = jax.ShapeDtypeStruct((3, 2, 16, 16), jnp.float32)
+    for function in (linalg.cholesky, linalg.inverse_lower):
+        text = jax.jit(jax.vmap(jax.vmap(function))).lower(matrices).as_text()
+        calls = [line for line in text.splitlines() if "@lapack" in line]
+        assert calls
+        assert all(("tensor<3x2x16x16xf32>" in call) != has_deadlocks for call in calls)
+    jax.clear_caches()
+
+
 def test_symmetrize_gives_the_symmetric_part():
     matrix = np.random.default_rng(0).normal(size=(3, 3))
     symmetric = linalg.symmetrize(jnp.asarray(matrix))
