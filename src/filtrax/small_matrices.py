@@ -24,7 +24,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array
 
 HAS_DEADLOCKS = jaxlib.version.__version_info__ < (0, 11, 2)
-"""Whether batches of matrices must not be given to a library on a CPU (see `in_turn`)."""
+"""Whether batches of matrices must not be given to a library on a CPU (see `_in_turn`)."""
 
 LARGEST_UNROLLED = 6
 """Matrices up to this size are unrolled into scalars on a GPU.
@@ -91,7 +91,7 @@ def _product_on_gpu(left: Array, right: Array) -> Array:
 
 def _cholesky_on_cpu(matrices: Array) -> Array:
     own = matrices.shape[-1] <= LARGEST_UNROLLED_ON_CPU or _vectorized(matrices)
-    return blocked_cholesky(matrices) if own else in_turn(library_cholesky, matrices)
+    return blocked_cholesky(matrices) if own else _in_turn(library_cholesky, matrices)
 
 
 def _cholesky_on_gpu(matrices: Array) -> Array:
@@ -101,7 +101,7 @@ def _cholesky_on_gpu(matrices: Array) -> Array:
 
 def _inverse_lower_on_cpu(factors: Array) -> Array:
     own = factors.shape[-1] <= LARGEST_UNROLLED_ON_CPU or _vectorized(factors)
-    return unrolled_inverse_lower(factors) if own else in_turn(library_inverse_lower, factors)
+    return unrolled_inverse_lower(factors) if own else _in_turn(library_inverse_lower, factors)
 
 
 def _inverse_lower_on_gpu(factors: Array) -> Array:
@@ -115,6 +115,20 @@ def _vectorized(matrices: Array) -> bool:
     return math.prod(count) > 2 and size <= LARGEST_VECTORIZED_ON_CPU
 
 
+def _in_turn(function: Callable[[Array], Array], matrices: Array) -> Array:
+    """A library's function of single matrices, one after the other where batches may hang.
+
+    Given a batch on a CPU, jaxlib before 0.11.2 deals it out to a pool of threads and waits for them
+    in one of the threads of that pool (`ParallelBatchMap` in its lapack_kernels.cc): as many such
+    calls at the same time as there are threads never return.
+    """
+    *count, rows, columns = matrices.shape
+    if not HAS_DEADLOCKS or math.prod(count) == 1:
+        return function(matrices)
+    found = jax.lax.map(function, matrices.reshape(-1, rows, columns))
+    return found.reshape(matrices.shape)
+
+
 def library_product(left: Array, right: Array) -> Array:
     """A B in full precision."""
     return jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)
@@ -123,20 +137,6 @@ def library_product(left: Array, right: Array) -> Array:
 def library_cholesky(matrices: Array) -> Array:
     """L of a symmetric A = L Lᵀ."""
     return jnp.linalg.cholesky(matrices, symmetrize_input=False)
-
-
-def in_turn(function: Callable[[Array], Array], matrices: Array) -> Array:
-    """A library's function of single matrices, one after the other.
-
-    Given a batch on a CPU, jaxlib 0.10 deals it out to a pool of threads and waits for them in one
-    of the threads of that pool: as many such calls at the same time as there are threads never
-    return. Later versions do not, and are given the batch.
-    """
-    *count, rows, columns = matrices.shape
-    if not HAS_DEADLOCKS or math.prod(count) == 1:
-        return function(matrices)
-    found = jax.lax.map(function, matrices.reshape(-1, rows, columns))
-    return found.reshape(matrices.shape)
 
 
 def library_inverse_lower(factors: Array) -> Array:

@@ -229,7 +229,6 @@ def trained_programs():
 
 
 TRACED_WHOLE = {
-    "pushing_sensor": set(),
     "pushing_process": {"learned-heteroscedastic-noise"},
     "pushing_noise": {"rhqh_dekf"},
     "pushing_benchmark": {"dpf-m-lrn", "lstm", "imm-analytical-process"},
