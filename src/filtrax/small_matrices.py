@@ -118,9 +118,9 @@ def _vectorized(matrices: Array) -> bool:
 def _in_turn(function: Callable[[Array], Array], matrices: Array) -> Array:
     """A library's function of single matrices, one after the other where batches may hang.
 
-    Given a batch on a CPU, jaxlib before 0.11.2 deals it out to a pool of threads and waits for them
-    in one of the threads of that pool (`ParallelBatchMap` in its lapack_kernels.cc): as many such
-    calls at the same time as there are threads never return.
+    Given a batch on a CPU, jaxlib before 0.11.2 deals it out to a pool of threads and waits for
+    them in one of the threads of that pool (`ParallelBatchMap` in its lapack_kernels.cc): as many
+    such calls at the same time as there are threads never return.
     """
     *count, rows, columns = matrices.shape
     if not HAS_DEADLOCKS or math.prod(count) == 1:
