@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from filtrax.bench import clocks, measurements, running, suites
 from filtrax.bench.calls import DisagreementError, check_agreement, compiled
@@ -91,6 +92,17 @@ def test_factorizations_have_operations():
     matrix = jnp.eye(12)
     found = program_costs(compiled(jnp.linalg.cholesky, matrix).program).operations
     assert 12**3 / 3 <= found <= 12**3
+
+
+def test_the_time_of_a_compilation_is_not_known_where_programs_are_kept(tmp_path):
+    assert compiled(jnp.sin, jnp.ones(3)).compile_seconds > 0
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    try:
+        assert compiled(jnp.sin, jnp.ones(3)).compile_seconds is None
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+        compilation_cache.reset_cache()
 
 
 def test_the_floor_is_the_largest_part():

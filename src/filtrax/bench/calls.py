@@ -17,7 +17,7 @@ class Call:
         run: Does the work, and returns what came out once it is there.
         program: The compiled program of JAX, which knows its operations and its memory; None
             for libraries that do not compile.
-        compile_seconds: How long tracing and compiling took.
+        compile_seconds: How long tracing and compiling took, where that is known.
     """
 
     run: Callable[[], Any]
@@ -36,10 +36,19 @@ class Call:
 
 def compiled(function: Callable, *arguments: Any) -> Call:
     """A function of arrays as a compiled call."""
-    began = time.perf_counter()
-    program = jax.jit(function).lower(*arguments).compile()
-    seconds = time.perf_counter() - began
+    program, seconds = compile_timed(lambda: jax.jit(function).lower(*arguments))
     return Call(lambda: jax.block_until_ready(program(*arguments)), program, seconds)
+
+
+def compile_timed(lower: Callable[[], Any]) -> tuple[Any, float | None]:
+    """A compiled program, and how long tracing and compiling took.
+
+    That is not known where JAX keeps compiled programs: it may just have read a file.
+    """
+    began = time.perf_counter()
+    program = lower().compile()
+    seconds = time.perf_counter() - began
+    return program, None if jax.config.jax_compilation_cache_dir else seconds
 
 
 def value_and_gradient(loss: Callable, *arguments: Any) -> Call:

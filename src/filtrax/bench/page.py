@@ -147,13 +147,17 @@ def _training(measured: Mapping[str, Record]) -> str:
         if one["kind"] == "training":
             floor = duration(one["floor"]["floor"])
             epoch = f"{_spread(one['seconds']['epoch'])} of {one['steps_per_epoch']} steps"
-            compiled = duration(one["compile_seconds"][OURS])
-            lines.append([name, _spread(one["seconds"][OURS]), floor, epoch, compiled])
+            lines.append([name, _spread(one["seconds"][OURS]), floor, epoch, _compilation(one)])
         elif one["kind"] == "run":
             whole = f"{duration(one['seconds'][OURS]['median'])} in all"
             lines.append([name, "–", "–", whole, "–"])
     head = ["", "step", "floor of a step", "epoch with validation", "compilation"]
     return markdown_table(head, lines) if lines else ""
+
+
+def _compilation(one: Record) -> str:
+    seconds = one.get("compile_seconds", {}).get(OURS)
+    return "–" if seconds is None else duration(seconds)
 
 
 def _memory(measured: Mapping[str, Record]) -> str:
@@ -176,16 +180,14 @@ def _everything(measured: Mapping[str, Record]) -> str:
             continue
         floor = one.get("floor", {})
         parts = [duration(floor[part]) if part in floor else "–" for part in _PARTS]
-        compiled, memory = (
-            one.get(key, {}).get(OURS) for key in ("compile_seconds", "memory_bytes")
-        )
+        memory = one.get("memory_bytes", {}).get(OURS)
         lines.append(
             [
                 name,
                 _spread(one["seconds"][OURS]),
                 duration(one["seconds"][OURS]["p99"]),
                 *parts,
-                "–" if compiled is None else duration(compiled),
+                _compilation(one),
                 "–" if memory is None else f"{memory / 1e6:.4g} MB",
             ]
         )

@@ -6,6 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from filtrax.bench.calls import compile_timed
 from filtrax.bench.clocks import rounded, summary
 from filtrax.bench.costs import program_costs
 from filtrax.bench.measurements import OURS, Conditions, Record
@@ -68,9 +69,7 @@ class TrainingTime:
             task.perturbations(),
             [seed for seed, _ in experiment.members],
         )
-        began = time.perf_counter()
-        program = training.lower().compile()
-        compiled = time.perf_counter() - began
+        program, compiling = compile_timed(training.lower)
         steps, epochs = self._times(training)
         costs = program_costs(program).times(1 / training.steps_per_call)
         analysis = program.memory_analysis()
@@ -82,7 +81,7 @@ class TrainingTime:
             "seconds": {OURS: summary([steps]), "epoch": summary([epochs])},
             "ratios": {},
             "steps_per_epoch": training.steps_per_epoch,
-            "compile_seconds": {OURS: rounded(compiled)},
+            "compile_seconds": {} if compiling is None else {OURS: rounded(compiling)},
             "memory_bytes": {OURS: memory},
             "costs": dataclasses.asdict(costs),
             "floor": conditions.peaks.floor(costs),

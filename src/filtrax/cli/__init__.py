@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from filtrax.cli import bench, data, demo, evaluate, report, reproduce, train
+from filtrax.cli import bench, compiler, data, demo, evaluate, report, reproduce, train
 from filtrax.cli.errors import Program
 
 __all__ = ["app", "main"]
@@ -32,6 +32,7 @@ app.add_typer(data.app, name="data")
 
 def main() -> None:
     """Runs the command line with the arguments of this process."""
+    compiler.set_flags()
     app(prog_name="filtrax")
 
 

@@ -14,7 +14,17 @@ TASK = DiscTask(num_distractors=20, image_size=60, num_train=480, num_validation
 LEARNED = Experiment(
     name="learned noise",
     task=TASK,
-    stages=(StageSettings(num_epochs=11, frames_per_batch=160, warmup_steps=200),),
+    stages=(
+        # How early the disc is found decides how far so short a training gets.
+        StageSettings(
+            name="sensor",
+            objective="sensor",
+            train=("model.sensor",),
+            num_epochs=4,
+            perturbed=False,
+        ),
+        StageSettings(num_epochs=9, frames_per_batch=160, warmup_steps=100),
+    ),
 )
 CONSTANT = Experiment(
     name="constant noise",
