@@ -17,7 +17,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from filtrax.bench import clocks, measurements, running, suites
 from filtrax.bench.calls import DisagreementError, check_agreement, compiled
-from filtrax.bench.costs import Costs, program_costs
+from filtrax.bench.costs import Costs, program_costs, text_costs
 from filtrax.bench.measurements import OURS, Conditions, Gradient, Online, check_draws, ours
 from filtrax.bench.page import page_is_current, write_page
 from filtrax.bench.peaks import Peaks
@@ -86,6 +86,18 @@ def test_the_steps_of_a_loop_are_counted_and_its_products_too():
     assert looped.launches >= 10 * alone.launches
     # A row of each step is kept: written once in the loop, and once more as a result.
     assert looped.bytes >= alone.bytes + 10 * 8 * matrix.dtype.itemsize
+
+
+def test_products_of_a_library_are_counted_by_the_axes_that_they_contract():
+    text = """
+ENTRY %main (a: f32[7,21,10], b: f32[7,21,8]) -> f32[7,10,8] {
+  %a = f32[7,21,10]{2,1,0} parameter(0)
+  %b = f32[7,21,8]{2,1,0} parameter(1)
+  %c = (f32[7,10,8]{2,1,0}, s8[33554432]{0}) custom-call(%a, %b), custom_call_target="__cublas$gemm", backend_config={"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["1"],"lhs_batch_dimensions":["0"]}}
+  ROOT %d = f32[7,10,8]{2,1,0} get-tuple-element(%c), index=0
+}
+"""  # noqa: E501
+    assert text_costs(text).operations == 2 * 7 * 10 * 8 * 21
 
 
 def test_factorizations_have_operations():

@@ -25,6 +25,8 @@ _CONDITION = re.compile(r"\bcondition=%?([\w.\-]+)")
 _BRANCHES = re.compile(
     r"\b(?:branch_computations=\{(.*?)\}|(?:true|false)_computation=%?([\w.\-]+))"
 )
+_CONTRACTED = re.compile(r'lhs_contracting_dim(?:s=\{|ensions":\[)([\d,"]*)')
+_NUMBER = re.compile(r"\d+")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _BITS = {"pred": 8, "bf16": 16, "token": 0}
 
@@ -215,12 +217,14 @@ def _operand(one: _Instruction, number: int, computation: Computation) -> _Shape
 
 
 def _dot(one: _Instruction, computation: Computation) -> float:
-    left = _operand(one, 0, computation)
-    contracted = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", one.text)
+    """A product; a library's has its axes in quotes, and its memory as a second result."""
+    left, result = _operand(one, 0, computation), one.shapes[0].elements
+    contracted = _CONTRACTED.search(one.text)
     if left is None or contracted is None:
-        return 2.0 * one.elements
-    sizes = [left.sizes[int(axis)] for axis in contracted[1].split(",") if axis]
-    return 2.0 * one.elements * math.prod(sizes)
+        return 2.0 * result
+    return (
+        2.0 * result * math.prod(left.sizes[int(axis)] for axis in _NUMBER.findall(contracted[1]))
+    )
 
 
 def _convolution(one: _Instruction, computation: Computation) -> float:
@@ -258,7 +262,7 @@ def _library(one: _Instruction, computation: Computation) -> float:
     if "trsm" in name or "triangular" in name:
         return float(size * right.elements)
     if any(word in name for word in ("gemm", "matmul", "dot")):
-        return 2.0 * one.shapes[0].elements * size
+        return _dot(one, computation)
     if "conv" in name:
         return 2.0 * one.shapes[0].elements * right.elements / max(right.sizes)
     return 0.0

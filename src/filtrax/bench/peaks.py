@@ -13,7 +13,9 @@ from filtrax.bench.clocks import rounded
 from filtrax.bench.costs import Costs, program_costs
 
 REPEATS = 7
-LOOP_STEPS = 2000
+LOOP_STEPS = 200
+LAUNCHES_PER_STEP = 20
+"""As filters have; with one in a step the cost of the loop itself would be measured."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +68,14 @@ def measure_peaks(size: int | None = None) -> Peaks:
 
 
 def _loop(array: Any) -> Any:
-    """Steps that do hardly anything, and that the compiler cannot compute all at once."""
-    return jax.lax.fori_loop(0, LOOP_STEPS, lambda _, x: 0.5 * jnp.roll(x, 1), array)
+    """Instructions that do hardly anything, and that the compiler cannot make one of."""
+
+    def step(_: Any, x: Any) -> Any:
+        for _ in range(LAUNCHES_PER_STEP):
+            x = jax.lax.optimization_barrier(0.5 * jnp.roll(x, 1))
+        return x
+
+    return jax.lax.fori_loop(0, LOOP_STEPS, step, array)
 
 
 def _best(call: Callable[[], Any]) -> float:
