@@ -6,7 +6,7 @@ from string import Template
 from typing import Any
 
 from filtrax.bench.charts import growth_charts
-from filtrax.bench.measurements import OURS, Record
+from filtrax.bench.measurements import KEPT, OURS, RECOMPUTED, Record
 from filtrax.bench.running import duration
 from filtrax.experiments.records import read_json, write_text
 from filtrax.reproduction.display.sections import markdown_table
@@ -164,8 +164,8 @@ def _memory(measured: Mapping[str, Record]) -> str:
     """Where all that the backward pass needs is kept, and where it is made again."""
     lines = []
     for name, one in measured.items():
-        for way in one["ratios"]:
-            if way.startswith(f"{OURS} ") and one["kind"] == "gradient":
+        for way in (KEPT, RECOMPUTED):
+            if way in one["ratios"]:
                 size = f"{one['memory_bytes'][way] / 1e6:.4g} MB"
                 short = name.removeprefix("gradient/")
                 lines.append([short, way.removeprefix(OURS), _spread(one["seconds"][way]), size])
