@@ -130,12 +130,12 @@ class Particles(AbstractBelief):
 
     def effective_sample_size(self) -> Scalar:
         """1 / Σ wᵢ²: between 1 (one particle has all the weight) and n (all weights equal)."""
-        return jnp.exp(-jax.nn.logsumexp(2 * self.log_weights))
+        return jnp.exp(-log_sum(2 * self.log_weights))
 
     def reweight(self, log_likelihoods: Float[Array, " n"]) -> tuple["Particles", Scalar]:
         """Multiplies the weights by likelihoods; also returns ln Σ wᵢ pᵢ, the log evidence."""
         log_weights = self.log_weights + log_likelihoods
-        log_evidence = jax.nn.logsumexp(log_weights)
+        log_evidence = log_sum(log_weights)
         updated = Particles(self.states, log_weights - log_evidence, self.age, self.kernel)
         return updated, log_evidence
 
@@ -157,6 +157,37 @@ class RecurrentBelief(AbstractBelief):
     def moments(self, space: Space) -> Gaussian:
         del space
         return self.estimate
+
+
+@jax.custom_jvp
+def log_sum(logarithms: Float[Array, " n"]) -> Scalar:
+    """ln Σ exp(aᵢ); minus infinity where all are.
+
+    On a GPU in one launch: parts of a sum are pairs of a maximum m and Σ exp(aᵢ - m)
+    (Milakov & Gimelshein 2018, Online normalizer calculation for softmax).
+    """
+    return jax.lax.platform_dependent(
+        logarithms, cuda=_log_sum_of_pairs, rocm=_log_sum_of_pairs, default=jax.nn.logsumexp
+    )
+
+
+@log_sum.defjvp
+def _log_sum_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (logarithms,), (change,) = primals, tangents
+    total = log_sum(logarithms)
+    return total, (jnp.exp(logarithms - total) * change).sum()
+
+
+def _log_sum_of_pairs(logarithms: Array) -> Array:
+    def join(a, b):
+        top = jnp.maximum(a[0], b[0])
+        # The difference of two infinities is not a number.
+        shares = [jnp.where(m == top, s, s * jnp.exp(m - top)) for m, s in (a, b)]
+        return top, shares[0] + shares[1]
+
+    none = jnp.full_like(logarithms, -jnp.inf, shape=()), jnp.zeros_like(logarithms, shape=())
+    top, total = jax.lax.reduce((logarithms, jnp.ones_like(logarithms)), none, join, (0,))
+    return top + jnp.log(total)
 
 
 def uniform_log_weights(count: int, dtype) -> Float[Array, " n"]:

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from jax.extend.core import subjaxprs
 from jax.flatten_util import ravel_pytree
 
 import filtrax
@@ -30,16 +31,34 @@ FILTERS = {
     "pf": filtrax.ParticleFilter(50, NoResampling(), KERNEL),
     "lstm": KINDS["lstm"],
 }
+RESAMPLED = filtrax.ParticleFilter(50, kernel=KERNEL)
 
 
-@pytest.mark.parametrize("name", ["ekf", "pf"])
+def _number_of(name, jaxpr):
+    inner = sum(_number_of(name, sub) for sub in subjaxprs(jaxpr))
+    return inner + sum(equation.primitive.name == name for equation in jaxpr.eqns)
+
+
+def test_ancestors_are_drawn_once():
+    # Rejects a backward pass that sums up weights and searches in them again.
+    def value(model):
+        trajectory = beacon_trajectory(num_steps=4)
+        run = filter_trajectory(RESAMPLED, model, trajectory, recompute=True, key=jr.key(1))
+        return run[1].log_likelihood.sum()
+
+    traced, _ = eqx.filter_make_jaxpr(eqx.filter_value_and_grad(value))(beacon_model())[:2]
+    assert _number_of("cumsum", traced.jaxpr) == 1
+
+
+@pytest.mark.parametrize("name", ["ekf", "pf", "pf_resampled"])
 def test_steps_that_are_computed_again_have_the_same_gradient(name):
     # Rejects a backward pass that draws other random numbers than the forward pass.
     trajectory = beacon_trajectory(num_steps=4)
+    filt = {**FILTERS, "pf_resampled": RESAMPLED}[name]
 
     def loss(model, recompute):
         beliefs, info = filter_trajectory(
-            FILTERS[name], model, trajectory, recompute=recompute, key=jr.key(1)
+            filt, model, trajectory, recompute=recompute, key=jr.key(1)
         )
         means = jax.vmap(lambda belief: belief.moments(POSE).mean)(beliefs)
         return means.sum() + info.log_likelihood.sum()

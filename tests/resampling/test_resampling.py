@@ -145,6 +145,39 @@ def test_particles_without_weight_are_never_drawn(scheme):
     assert sum(int(number_of_bad_draws(log_weights, jr.key(seed))) for seed in range(40)) == 0
 
 
+@by_scheme
+def test_counting_in_a_table_finds_the_ancestors_that_a_search_does(scheme):
+    rng = np.random.default_rng(0)
+    weights = rng.exponential(size=(200, 300)) * (rng.random((200, 300)) < 0.4)
+    weights[0] = np.eye(300)[17]
+    draw = jax.vmap(lambda key: scheme.positions(300, jnp.float64, key=key))
+    positions = draw(jr.split(jr.key(0), 200)).at[1, 0].set(0.0)
+    ways = [jax.vmap(way)(weights, positions) for way in (schemes._by_table, schemes._by_search)]
+    np.testing.assert_array_equal(*ways)
+
+
+def test_counting_in_a_table_draws_no_particle_without_weight():
+    # The last position under one is the hardest: its share may not be rounded to all the weight.
+    count, rng = schemes.LARGEST_TABLE, np.random.default_rng(0)
+    weights = rng.exponential(size=(200, count)) * (rng.random((200, count)) < 0.4)
+    weights[:, -100:] = 0.0
+    weights = jnp.asarray(weights, jnp.float32)
+    positions = schemes._strata(count, jnp.asarray([1 - np.finfo(np.float32).epsneg], jnp.float32))
+    chosen = jax.jit(jax.vmap(schemes._by_table, (0, None)))(weights, positions)
+    assert (jnp.take_along_axis(weights, chosen, 1) > 0).all()
+
+
+@by_scheme
+@pytest.mark.parametrize("count", [schemes.LARGEST_TABLE, schemes.LARGEST_TABLE + 1])
+def test_resampling_on_a_gpu_has_no_loop(scheme, count):
+    # Rejects a search whose every halving is several launches.
+    spec = jax.ShapeDtypeStruct((count,), jnp.float32)
+    traced = jax.jit(lambda w: Soft(0.1, scheme)(numbered(w), key=jr.key(0))).trace(spec)
+    texts = {name: traced.lower(lowering_platforms=(name,)).as_text() for name in ("cpu", "cuda")}
+    assert "stablehlo.while" in texts["cpu"]
+    assert not {"stablehlo.while", "stablehlo.sort"} & {*texts["cuda"].split()}
+
+
 def _largest_array(jaxpr):
     sizes = [
         var.aval.size

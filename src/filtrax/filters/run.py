@@ -17,6 +17,7 @@ from filtrax.beliefs import Gaussian
 from filtrax.checks import as_arrays, is_concrete
 from filtrax.filters.base import AbstractFilter, Belief, Info
 from filtrax.model import StateSpaceModel, check_model
+from filtrax.resampling.base import ANCESTORS
 from filtrax.sensors import Measurement, Sensed, sense
 from filtrax.trajectory import Trajectory
 
@@ -45,7 +46,7 @@ def run(
       tuple of such masks. None: all. What is not observed may hold anything, NaN included.
     - `context`: what is constant in the sequence.
     - `recompute`: whether a backward pass computes each step again from the belief before it,
-      and keeps beliefs alone. None: on a GPU, where it is the faster way, too.
+      and keeps beliefs and ancestors alone. None: on a GPU, where it is the faster way, too.
     - `key`: for filters and sensors that draw random numbers.
 
     **Returns:** what the filter believes, `Gaussian`, `Particles` or `RecurrentBelief`, with a
@@ -208,7 +209,7 @@ def _filter(filt, model, sequence, key, recompute):
     # Every array that is kept for the backward pass is a launch of its own on a GPU, each step, and
     # on a CPU still a copy: what is a kept one in another shape is not kept as well.
     whole = jax.default_backend() != "cpu" if recompute is None else recompute
-    kept = jax.checkpoint_policies.nothing_saveable if whole else _is_computed
+    kept = jax.checkpoint_policies.save_only_these_names(ANCESTORS) if whole else _is_computed
     step = jax.checkpoint(step, policy=kept, prevent_cse=False)  # the loop prevents it already
     keys = jr.split(key, measurements.value.shape[0])
     belief = filt.init(model, prior, key=init_key)

@@ -9,6 +9,10 @@ from jaxtyping import Array, Float, Int
 from filtrax.arrays import Key
 from filtrax.beliefs import Particles, uniform_log_weights
 
+ANCESTORS = "ancestors"
+"""The name under which `run` keeps ancestors for a backward pass: one array of integers, where
+drawing them again is several launches."""
+
 
 class AbstractResampler(eqx.Module):
     """Particles in, equally many particles out.

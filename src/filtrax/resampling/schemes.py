@@ -1,14 +1,23 @@
 """The three classical schemes; they differ in how evenly their positions are spread."""
 
 import abc
+import functools
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
 
 from filtrax.arrays import Key
-from filtrax.resampling.base import AbstractAncestorResampler
+from filtrax.resampling.base import ANCESTORS, AbstractAncestorResampler
+
+LARGEST_TABLE = 512
+"""Up to how many particles a GPU compares every position with every weight.
+
+That is one launch, where a bisection is several. The table is never stored, but its work is the
+square of the number, and in large batches that outweighs launches soon after.
+"""
 
 
 class AbstractPositionResampler(AbstractAncestorResampler):
@@ -23,14 +32,40 @@ class AbstractPositionResampler(AbstractAncestorResampler):
 
     def ancestors(self, log_weights: Float[Array, " n"], *, key: Key) -> Int[Array, " n"]:
         positions = self.positions(log_weights.size, log_weights.dtype, key=key)
-        weights = jnp.exp(log_weights)
-        # An n x n table of comparisons would do the same in quadratic time and memory.
-        # The sum is rounded differently in each entry; with the running maximum it never falls,
-        # and where a particle has no weight it does not rise.
-        cumulative = jax.lax.cummax(jnp.where(weights > 0, jnp.cumsum(weights), 0.0))
-        # Dividing by the last entry keeps rounding from pushing a position past the end.
-        chosen = jnp.searchsorted(cumulative / cumulative[-1], positions, side="right")
-        return jnp.minimum(chosen, log_weights.size - 1)
+        weights = jnp.exp(jax.lax.stop_gradient(log_weights))
+        # A loop is four launches for each halving on a GPU; written out, it is fused to a few.
+        unrolled = functools.partial(_by_search, method="scan_unrolled")
+        on_gpu = _by_table if weights.size <= LARGEST_TABLE else unrolled
+        chosen = jax.lax.platform_dependent(
+            weights, positions, cuda=on_gpu, rocm=on_gpu, default=_by_search
+        )
+        return checkpoint_name(chosen, ANCESTORS)
+
+
+def _by_search(
+    weights: Float[Array, " n"], positions: Float[Array, " n"], method: str = "scan"
+) -> Int[Array, " n"]:
+    """Where the distribution function passes the positions, by bisection."""
+    # The sum is rounded differently in each entry; with the running maximum it never falls,
+    # and where a particle has no weight it does not rise.
+    cumulative = jax.lax.cummax(jnp.where(weights > 0, jnp.cumsum(weights), 0.0))
+    # Dividing by the last entry keeps rounding from pushing a position past the end.
+    share = cumulative / cumulative[-1]
+    chosen = jnp.searchsorted(share, positions, side="right", method=method)
+    return jnp.minimum(chosen, weights.size - 1)
+
+
+def _by_table(weights: Float[Array, " n"], positions: Float[Array, " n"]) -> Int[Array, " n"]:
+    """The same by counting: how many partial sums of the weights are at most the position's share.
+
+    Both are sums over rows of a table that is fused into them.
+    """
+    order = jnp.arange(weights.size)
+    # Entries are added up in the same order in each row, and rounding keeps order: the sum never
+    # falls, and where a particle has no weight it does not rise.
+    cumulative = jnp.where(order[None, :] <= order[:, None], weights[None, :], 0.0).sum(1)
+    # Positions are less than one by half a rounding or more, so their share is less than all.
+    return (cumulative[None, :] <= positions[:, None] * cumulative[-1]).sum(1, dtype=jnp.int32)
 
 
 class Systematic(AbstractPositionResampler):

@@ -1,12 +1,11 @@
 """Soft resampling: weights that keep a gradient."""
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from filtrax.arrays import Key
-from filtrax.beliefs import Particles, uniform_log_weights
-from filtrax.resampling.base import AbstractAncestorResampler, AbstractResampler, offspring
+from filtrax.beliefs import Particles, log_sum, uniform_log_weights
+from filtrax.resampling.base import AbstractAncestorResampler, AbstractResampler
 from filtrax.resampling.schemes import Systematic
 
 
@@ -33,5 +32,9 @@ class Soft(AbstractResampler):
         uniform = jnp.log(alpha) + uniform_log_weights(log_weights.size, log_weights.dtype)
         log_mixed = jnp.logaddexp(jnp.log1p(-alpha) + log_weights, uniform)
         ancestors = self.scheme.ancestors(log_mixed, key=key)
-        log_ratios = (log_weights - log_mixed)[ancestors]
-        return offspring(particles, ancestors, log_ratios - jax.nn.logsumexp(log_ratios))
+        log_ratios = log_weights - log_mixed
+        # States and weights in one array: a backward pass then scatters once, not twice.
+        drawn = jnp.concatenate([particles.states, log_ratios[:, None]], 1)[ancestors]
+        states, log_ratios = drawn[:, :-1], drawn[:, -1]
+        age = jnp.zeros_like(particles.age)
+        return Particles(states, log_ratios - log_sum(log_ratios), age, particles.kernel)
