@@ -12,11 +12,11 @@ from jaxtyping import Array, Float, Int
 from filtrax.arrays import Key
 from filtrax.resampling.base import ANCESTORS, AbstractAncestorResampler
 
-LARGEST_TABLE = 512
+LARGEST_TABLE = 128
 """Up to how many particles a GPU compares every position with every weight.
 
 That is one launch, where a bisection is several. The table is never stored, but its work is the
-square of the number, and in large batches that outweighs launches soon after.
+square of the number, which outweighs the launches in large batches of many particles.
 """
 
 
