@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
-from filtrax import Gaussian, Particles, RecurrentBelief, Space, beliefs
+from filtrax import Gaussian, Particles, RecurrentBelief, Space
 from strategies import arrays, log_weights
 
 SPACE = Space(("x", "heading"), angles={"heading": 360.0})
@@ -22,30 +22,6 @@ def particles(states, log_weights):
 
 
 moments = jax.jit(lambda belief: belief.moments(SPACE))
-
-
-LOGARITHMS = {
-    "some": np.asarray([-2.0, 0.5, -np.inf, 3.0, 3.0]),
-    "large": np.asarray([1e4, 1e4 - 1, -1e4]),
-    "one": np.asarray([-7.0]),
-    "none": np.full(3, -np.inf),
-}
-
-
-@pytest.mark.parametrize("name", LOGARITHMS)
-@pytest.mark.parametrize("log_sum", [beliefs.log_sum, beliefs._log_sum_of_pairs])
-def test_sums_of_logarithms_are_scipys_however_they_are_added_up(log_sum, name):
-    found = jax.jit(log_sum)(jnp.asarray(LOGARITHMS[name]))
-    np.testing.assert_allclose(found, logsumexp(LOGARITHMS[name]), rtol=1e-14)
-
-
-def test_derivatives_of_a_sum_of_logarithms_are_shares_and_their_covariance():
-    logarithms = jnp.asarray(LOGARITHMS["some"])
-    shares = np.exp(LOGARITHMS["some"] - logsumexp(LOGARITHMS["some"]))
-    np.testing.assert_allclose(jax.grad(beliefs.log_sum)(logarithms), shares, rtol=1e-14)
-    covariance = np.diag(shares) - np.outer(shares, shares)
-    curvature = jax.jit(jax.hessian(beliefs.log_sum))(logarithms)
-    np.testing.assert_allclose(curvature, covariance, atol=1e-14)
 
 
 @given(arrays((COUNT, 2), -60.0, 60.0), log_weights(COUNT), st.floats(-720, 720))

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
 from filtrax import linalg, small_matrices
@@ -279,3 +280,27 @@ def test_log_density_without_a_mask_is_that_of_all_components():
         multivariate_normal.logpdf(residual, cov=covariance),
         rtol=1e-12,
     )
+
+
+LOGARITHMS = {
+    "some": np.asarray([-2.0, 0.5, -np.inf, 3.0, 3.0]),
+    "large": np.asarray([1e4, 1e4 - 1, -1e4]),
+    "one": np.asarray([-7.0]),
+    "none": np.full(3, -np.inf),
+}
+
+
+@pytest.mark.parametrize("name", LOGARITHMS)
+@pytest.mark.parametrize("log_sum", [linalg.log_sum, small_matrices.log_sum_of_pairs])
+def test_sums_of_logarithms_are_scipys_however_they_are_added_up(log_sum, name):
+    found = jax.jit(log_sum)(jnp.asarray(LOGARITHMS[name]))
+    np.testing.assert_allclose(found, logsumexp(LOGARITHMS[name]), rtol=1e-14)
+
+
+def test_derivatives_of_a_sum_of_logarithms_are_shares_and_their_covariance():
+    logarithms = jnp.asarray(LOGARITHMS["some"])
+    shares = np.exp(LOGARITHMS["some"] - logsumexp(LOGARITHMS["some"]))
+    np.testing.assert_allclose(jax.grad(linalg.log_sum)(logarithms), shares, rtol=1e-14)
+    covariance = np.diag(shares) - np.outer(shares, shares)
+    curvature = jax.jit(jax.hessian(linalg.log_sum))(logarithms)
+    np.testing.assert_allclose(curvature, covariance, atol=1e-14)

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from filtrax.arrays import Key, Scalar, State
 from filtrax.checks import as_float, check_covariance, check_shape
-from filtrax.linalg import gaussian_log_density, precise, square_root, symmetrize
+from filtrax.linalg import gaussian_log_density, log_sum, precise, square_root, symmetrize
 from filtrax.spaces import Space
 
 
@@ -157,37 +157,6 @@ class RecurrentBelief(AbstractBelief):
     def moments(self, space: Space) -> Gaussian:
         del space
         return self.estimate
-
-
-@jax.custom_jvp
-def log_sum(logarithms: Float[Array, " n"]) -> Scalar:
-    """ln Σ exp(aᵢ); minus infinity where all are.
-
-    On a GPU in one launch: parts of a sum are pairs of a maximum m and Σ exp(aᵢ - m)
-    (Milakov & Gimelshein 2018, Online normalizer calculation for softmax).
-    """
-    return jax.lax.platform_dependent(
-        logarithms, cuda=_log_sum_of_pairs, rocm=_log_sum_of_pairs, default=jax.nn.logsumexp
-    )
-
-
-@log_sum.defjvp
-def _log_sum_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    (logarithms,), (change,) = primals, tangents
-    total = log_sum(logarithms)
-    return total, (jnp.exp(logarithms - total) * change).sum()
-
-
-def _log_sum_of_pairs(logarithms: Array) -> Array:
-    def join(a, b):
-        top = jnp.maximum(a[0], b[0])
-        # The difference of two infinities is not a number.
-        shares = [jnp.where(m == top, s, s * jnp.exp(m - top)) for m, s in (a, b)]
-        return top, shares[0] + shares[1]
-
-    none = jnp.full_like(logarithms, -jnp.inf, shape=()), jnp.zeros_like(logarithms, shape=())
-    top, total = jax.lax.reduce((logarithms, jnp.ones_like(logarithms)), none, join, (0,))
-    return top + jnp.log(total)
 
 
 def uniform_log_weights(count: int, dtype) -> Float[Array, " n"]:

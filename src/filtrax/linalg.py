@@ -54,41 +54,12 @@ def symmetrize(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 def cholesky(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The lower triangular L with L Lᵀ = A; not finite where A is not positive definite."""
-    return _factor(symmetrize(matrix))
+    return small_matrices.cholesky.bind(symmetrize(matrix))
 
 
-@jax.custom_jvp
-def _factor(matrix: Array) -> Array:
-    return small_matrices.cholesky.bind(matrix)
-
-
-@_factor.defjvp
-def _factor_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
-    factor = _factor(*primals)
-    return factor, product(factor, _relative_change(factor, *tangents))
-
-
-def _relative_change(factor: Array, change: Array) -> Array:
-    """L⁻¹ dL = Φ(L⁻¹ dA L⁻ᵀ): Φ keeps the lower triangle and half of the diagonal.
-
-    (Murray 2016, Differentiation of the Cholesky decomposition)
-    """
-    inverse = inverse_lower(factor)
-    lower = jnp.tril(jnp.ones_like(factor)) - 0.5 * jnp.eye(len(factor), dtype=factor.dtype)
-    return lower * product(inverse, change, inverse.T)
-
-
-@jax.custom_jvp
 def inverse_lower(factor: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """L⁻¹ of a lower triangular L."""
     return small_matrices.inverse_lower.bind(factor)
-
-
-@inverse_lower.defjvp
-def _inverse_lower_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
-    """dL⁻¹ = -L⁻¹ dL L⁻¹."""
-    inverse = inverse_lower(*primals)
-    return inverse, -product(inverse, jnp.tril(*tangents), inverse)
 
 
 def solve_lower(factor: Float[Array, "n n"], right: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
@@ -107,6 +78,11 @@ def cholesky_solve(
 def log_determinant(factor: Float[Array, "n n"]) -> Scalar:
     """ln |L Lᵀ| of a lower triangular L with a positive diagonal."""
     return 2.0 * jnp.log(jnp.diagonal(factor)).sum()
+
+
+def log_sum(logarithms: Float[Array, " n"]) -> Scalar:
+    """ln Σ exp(aᵢ); minus infinity where all are."""
+    return small_matrices.log_sum.bind(logarithms)
 
 
 def square_root(covariance: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -136,7 +112,7 @@ def _roots(matrix: Array) -> tuple[Array, Array]:
 @_roots.defjvp
 def _roots_jvp(primals: Any, tangents: Any) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     root, factor = _roots(*primals)
-    relative = _relative_change(factor, *tangents)
+    relative = small_matrices.relative_change(factor, *tangents)
     return (root, factor), (product(root, relative), product(factor, relative))
 
 

@@ -1,9 +1,9 @@
-"""Operations on small matrices whose programs are chosen when they are lowered for a device.
+"""Operations on small arrays whose programs are chosen when they are lowered for a device.
 
 What is fastest depends on the device and on how many matrices there are at once, neither of which
-is known where a function of one matrix is written. So the product, the Cholesky factor and the
-inverse of a triangular matrix are primitives of JAX, here with leading axes for batches. They have
-no derivatives but that of the product: `filtrax.linalg` has these.
+is known where a function of one matrix is written. So the product, the Cholesky factor, the
+inverse of a triangular matrix and the logarithm of a sum are primitives of JAX, here with leading
+axes for batches.
 
 A library call costs a GPU one launch and hardly any work for a 4 x 4 matrix, and a CPU one call
 for each matrix of a batch, while the same algorithm written out is fused with its
@@ -17,6 +17,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import jaxlib.version
+import numpy as np
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
@@ -203,6 +204,24 @@ def unrolled_inverse_lower(factors: Array) -> Array:
     return jnp.stack(rows, -2)
 
 
+def log_sum_of_pairs(logarithms: Array) -> Array:
+    """ln Σ exp(aᵢ) in one launch: parts of a sum are pairs of a maximum m and Σ exp(aᵢ - m).
+
+    (Milakov & Gimelshein 2018, Online normalizer calculation for softmax)
+    """
+
+    def join(a, b):
+        top = jnp.maximum(a[0], b[0])
+        # The difference of two infinities is not a number.
+        shares = [jnp.where(m == top, s, s * jnp.exp(m - top)) for m, s in (a, b)]
+        return top, shares[0] + shares[1]
+
+    none = jnp.full_like(logarithms, -jnp.inf, shape=()), jnp.zeros_like(logarithms, shape=())
+    pairs = (logarithms, jnp.ones_like(logarithms))
+    top, total = jax.lax.reduce(pairs, none, join, (logarithms.ndim - 1,))
+    return top + jnp.log(total)
+
+
 product = _primitive(
     "product",
     lambda left, right: (*left.shape[:-1], right.shape[-1]),
@@ -219,6 +238,44 @@ inverse_lower = _primitive(
 )
 """L⁻¹ of a lower triangular L."""
 
+log_sum = _primitive(
+    "log_sum",
+    lambda logarithms: logarithms.shape[:-1],
+    functools.partial(jax.nn.logsumexp, axis=-1),
+    log_sum_of_pairs,
+)
+"""ln Σ exp(aᵢ)."""
+
+
+def relative_change(factor: Array, change: Array) -> Array:
+    """L⁻¹ dL = Φ(L⁻¹ dA L⁻ᵀ): Φ keeps the lower triangle and half of the diagonal.
+
+    (Murray 2016, Differentiation of the Cholesky decomposition)
+    """
+    inverse, size = inverse_lower.bind(factor), factor.shape[-1]
+    kept = np.tril(np.ones((size, size))) - 0.5 * np.eye(size)
+    change = product.bind(product.bind(inverse, change), _swap(inverse))
+    return jnp.broadcast_to(jnp.asarray(kept, factor.dtype), factor.shape) * change
+
+
+def _cholesky_change(change: Array, factor: Array, matrix: Array) -> Array:
+    return product.bind(factor, relative_change(factor, change))
+
+
+def _inverse_lower_change(change: Array, inverse: Array, factor: Array) -> Array:
+    """dL⁻¹ = -L⁻¹ dL L⁻¹."""
+    return -product.bind(product.bind(inverse, jnp.tril(change)), inverse)
+
+
+def _log_sum_change(change: Array, total: Array, logarithms: Array) -> Array:
+    return (jnp.exp(logarithms - total[..., None]) * change).sum(-1)
+
+
+# Rules of the operations themselves: that of a `custom_jvp` around them is lost once a loop has
+# been differentiated, and a second derivative would not find it.
+ad.defjvp2(cholesky, _cholesky_change)
+ad.defjvp2(inverse_lower, _inverse_lower_change)
+ad.defjvp2(log_sum, _log_sum_change)
 ad.defbilinear(
     product,
     lambda change, left, right: product.bind(change, _swap(right)),

@@ -94,6 +94,29 @@ def learned_model():
     return eqx.tree_at(lambda m: (m.process, m.process_noise), known, (process, noise))
 
 
+@pytest.mark.parametrize("name", ["ekf", "ukf", "pf"])
+@pytest.mark.parametrize("recompute", [False, True])
+def test_second_derivatives_are_differences_of_gradients(name, recompute):
+    # Rejects a rule for derivatives that holds only once, as within a loop it may.
+    trajectory = beacon_trajectory(num_steps=3)
+    arrays, rest = eqx.partition(learned_model(), eqx.is_inexact_array)
+    flat, restore = ravel_pytree(arrays)
+    direction = jnp.asarray(np.random.default_rng(1).normal(size=flat.shape))
+
+    def loss(flat):
+        model = eqx.combine(restore(flat), rest)
+        found = filter_trajectory(
+            FILTERS[name], model, trajectory, recompute=recompute, key=jr.key(1)
+        )
+        return found[1].log_likelihood.sum()
+
+    gradient = jax.jit(jax.grad(loss))
+    change = jax.jit(lambda flat: jax.jvp(jax.grad(loss), (flat,), (direction,))[1])(flat)
+    step = 1e-5 * direction
+    expected = (gradient(flat + step) - gradient(flat - step)) / 2e-5
+    np.testing.assert_allclose(change, expected, atol=1e-5 * jnp.abs(expected).max())
+
+
 VARIANTS = ("iterated_ekf", "ukf_paper", "ukf_dropped_centre")
 
 

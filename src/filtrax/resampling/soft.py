@@ -4,7 +4,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from filtrax.arrays import Key
-from filtrax.beliefs import Particles, log_sum, uniform_log_weights
+from filtrax.beliefs import Particles, uniform_log_weights
+from filtrax.linalg import log_sum
 from filtrax.resampling.base import AbstractAncestorResampler, AbstractResampler
 from filtrax.resampling.schemes import Systematic
 
