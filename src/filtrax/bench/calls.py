@@ -48,7 +48,7 @@ def compile_timed(lower: Callable[[], Any]) -> tuple[Any, float | None]:
     began = time.perf_counter()
     program = lower().compile()
     seconds = time.perf_counter() - began
-    return program, None if jax.config.read("jax_compilation_cache_dir") else seconds
+    return program, None if jax.config.values["jax_compilation_cache_dir"] else seconds
 
 
 def value_and_gradient(loss: Callable, *arguments: Any) -> Call:
