@@ -219,8 +219,8 @@ def test_provenance_says_what_ran_where(monkeypatch):
     assert found["device"].keys() == {"platform", "kind", "count"}
     assert found["python"].startswith("3.")
     assert found["started"].endswith("+00:00")
-    monkeypatch.setattr(sys, "argv", ["/somewhere/filtrax/__main__.py", "demo"])
-    assert origin.provenance(seed=0)["command"] == "python -m filtrax demo"
+    monkeypatch.setattr(sys, "argv", ["/somewhere/filtrax/__main__.py", "demo", "--out", "/a/b"])
+    assert origin.provenance(seed=0)["command"] == "python -m filtrax demo --out b"
     assert origin.provenance(seed=0, command="other")["command"] == "other"
 
 

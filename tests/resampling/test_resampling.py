@@ -175,7 +175,7 @@ def test_resampling_on_a_gpu_has_no_loop(scheme, count):
     traced = jax.jit(lambda w: Soft(0.1, scheme)(numbered(w), key=jr.key(0))).trace(spec)
     texts = {name: traced.lower(lowering_platforms=(name,)).as_text() for name in ("cpu", "cuda")}
     assert "stablehlo.while" in texts["cpu"]
-    assert not {"stablehlo.while", "stablehlo.sort"} & {*texts["cuda"].split()}
+    assert not [name for name in ("stablehlo.while", "stablehlo.sort") if name in texts["cuda"]]
 
 
 def _largest_array(jaxpr):

@@ -49,7 +49,13 @@ def _command() -> str:
     program, *arguments = sys.argv
     path = Path(program)
     start = ["python", "-m", path.parent.name] if path.name == "__main__.py" else [path.name]
-    return shlex.join([*start, *arguments])
+    return shlex.join([*start, *map(_without_folders, arguments)])
+
+
+def _without_folders(argument: str) -> str:
+    """An absolute path means nothing on another machine, and may tell who the user is."""
+    path = Path(argument)
+    return path.name if path.is_absolute() else argument
 
 
 def _commit() -> tuple[str | None, bool | None]:
