@@ -28,7 +28,7 @@ from filtrax.training import Training
 CASES = ((1, 1), (1, 2), (1, 5), (1, 8), (1, 30), (4, 2))
 """Data sets, and members on each."""
 
-FORMS = {"plain": networks._plain_convolution, "folded": networks._folded_convolution}
+FORMS = {"plain": networks._plain_convolution, "in blocks": networks.convolve}
 REPEATS = 5
 
 

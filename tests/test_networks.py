@@ -1,5 +1,8 @@
 """Networks against NumPy, and how they start."""
 
+import functools
+import re
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -114,17 +117,19 @@ def test_images_that_are_too_small_for_the_convolutions_are_refused(key):
     jax.eval_shape(lambda: build(41).kernels)
 
 
+@pytest.mark.parametrize("block", networks.BLOCKS)
 @pytest.mark.parametrize(
     ("shape", "size", "stride"),
     [
         ((12, 10, 3), 5, 2),
-        ((8, 12, 1), 4, 2),
         ((12, 12, 2), 7, 4),
         ((9, 11, 4), 5, 2),
         ((9, 12, 2), 5, (1, 2)),
+        ((7, 8, 2), 3, 1),
+        ((3, 3, 1), 3, 1),
     ],
 )
-def test_folding_an_image_does_not_change_a_convolution(shape, size, stride):
+def test_blocks_do_not_change_a_convolution(shape, size, stride, block):
     # Under a map over images and kernels, as an ensemble on several data sets has it.
     rng = np.random.default_rng(0)
     images = jnp.asarray(rng.normal(size=(2, 3, *shape)))
@@ -139,7 +144,8 @@ def test_folding_an_image_does_not_change_a_convolution(shape, size, stride):
         return jax.jit(jax.vmap(jax.vmap(both, (0, None))))(images, kernels)
 
     plain = values_and_gradients(networks._plain_convolution)
-    for other in (networks._folded_convolution, networks.convolve):
+    widened = functools.partial(networks._widened_convolution, block=block)
+    for other in (widened, networks.convolve):
         for ours, theirs in zip(
             jax.tree.leaves(values_and_gradients(other)), jax.tree.leaves(plain), strict=True
         ):
@@ -147,16 +153,30 @@ def test_folding_an_image_does_not_change_a_convolution(shape, size, stride):
 
 
 @pytest.mark.parametrize(
-    ("platform", "size", "strided"),
-    [("cuda", 12, False), ("cuda", 13, True), ("cpu", 12, True)],
+    ("kernel", "stride", "block"),
+    [
+        ((7, 7, 6, 8), 1, (2, 4)),
+        ((5, 5, 16, 16), (1, 2), (2, 2)),
+        ((3, 3, 3, 32), 1, (2, 2)),
+        ((3, 3, 32, 64), 1, (1, 1)),
+    ],
 )
-def test_images_are_folded_on_a_gpu_where_they_can_be(platform, size, strided):
+def test_few_channels_make_large_blocks(kernel, stride, block):
+    assert networks._best_block(kernel, networks._both_axes(stride)) == block
+
+
+@pytest.mark.parametrize(
+    ("platform", "size", "channels"), [("cuda", 12, 16), ("cuda", 13, 16), ("cpu", 12, 2)]
+)
+def test_a_gpu_computes_blocks(platform, size, channels):
     # Rejects a choice made by the machine that traces, and both branches in one program.
     convolve = jax.jit(lambda image, kernel: networks.convolve(image, kernel, 2))
-    shapes = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((size, size, 3), (3, 3, 3, 2))]
+    shapes = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((size, size, 3), (7, 7, 3, 2))]
     program = jax.export.export(convolve, platforms=[platform])(*shapes).mlir_module()
     assert program.count("stablehlo.convolution") == 1
-    assert ("stride = [2, 2]" in program) == strided
+    assert ("stride = [2, 2]" in program) == (platform == "cpu")
+    (result,) = re.findall(r"stablehlo.convolution.* -> tensor<1x\d+x\d+x(\d+)xf32>", program)
+    assert int(result) == channels
 
 
 def keypoints_by_numpy(network, image):

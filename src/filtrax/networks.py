@@ -207,14 +207,21 @@ def _cell_middles(height: int, width: int) -> np.ndarray:
 Stride = int | tuple[int, int]
 """Of a convolution: the same along both axes, or one for the rows and one for the columns."""
 
+BLOCKS = ((1, 1), (1, 2), (2, 2), (2, 4))
+"""Of pixels of a convolution's output, which a GPU may compute as one pixel with more channels."""
+
+MANY_CHANNELS = 128
+"""So many channels of an output keep a GPU busy: `benchmarks/convolutions.py` measures it."""
+
 
 def convolve(image: Array, kernel: Array, stride: Stride) -> Array:
     """An unpadded convolution of (height, width, channels)."""
     # A CPU is fastest with what it is told; a GPU has few fast programs for strides, and hardly
-    # any for three channels. The choice is made when a program is lowered.
+    # any for a handful of channels. The choice is made when a program is lowered.
     plain = functools.partial(_plain_convolution, stride=stride)
-    folded = functools.partial(_folded_convolution, stride=stride)
-    return jax.lax.platform_dependent(image, kernel, cuda=folded, rocm=folded, default=plain)
+    block = _best_block(kernel.shape, _both_axes(stride))
+    widened = functools.partial(_widened_convolution, stride=stride, block=block)
+    return jax.lax.platform_dependent(image, kernel, cuda=widened, rocm=widened, default=plain)
 
 
 def _plain_convolution(image: Array, kernel: Array, stride: Stride) -> Array:
@@ -227,31 +234,80 @@ def _plain_convolution(image: Array, kernel: Array, stride: Stride) -> Array:
     )[0]
 
 
-def _folded_convolution(image: Array, kernel: Array, stride: Stride) -> Array:
-    """The same without a stride: each block of pixels becomes one pixel with more channels.
+def _widened_convolution(
+    image: Array, kernel: Array, stride: Stride, block: tuple[int, int]
+) -> Array:
+    """The same without a stride and with more channels.
 
-    Zeros at the end of the kernel make its size a multiple of the stride, too. Images whose size
-    is none are left as they are.
+    A block of a × b pixels of the output becomes one pixel, and what they advance by in the image,
+    a s × b t pixels, becomes one there. Each pixel of the block has a copy of the kernel, where it
+    lies in the window that all of them see. What is missing of images and windows is filled with
+    zeros.
     """
-    strides = _both_axes(stride)
-    if any(size % step for size, step in zip(image.shape, strides, strict=False)):
-        return _plain_convolution(image, kernel, stride)
-    missing = [(0, -size % step) for size, step in zip(kernel.shape, strides, strict=False)]
-    kernel = jnp.pad(kernel, (*missing, (0, 0), (0, 0)))
-    return _plain_convolution(_fold(image, strides), _fold(kernel, strides), 1)
+    strides, size = _both_axes(stride), kernel.shape[:2]
+    step = [b * s for b, s in zip(block, strides, strict=True)]
+    window = _window(size, strides, block)
+    left = [(n - k) // s + 1 for n, k, s in zip(image.shape, size, strides, strict=False)]
+    count = [-(-n // b) for n, b in zip(left, block, strict=True)]
+    places = [(i * strides[0], j * strides[1]) for i in range(block[0]) for j in range(block[1])]
+    copies = [_padded(kernel, place, window) for place in places]
+    seen = [(n - 1) * a + w for n, a, w in zip(count, step, window, strict=True)]
+    image = _padded(image[: seen[0], : seen[1]], (0, 0), seen)
+    wide = _plain_convolution(_fold(image, step), _fold(jnp.concatenate(copies, -1), step), 1)
+    return _unfold(wide, block)[: left[0], : left[1]]
+
+
+def _best_block(shape: Sequence[int], strides: tuple[int, int]) -> tuple[int, int]:
+    """The block for which a GPU takes least time.
+
+    That goes with the operations for each pixel, over the part of the GPU that is busy.
+    """
+    outputs = shape[-1]
+    if 2 * outputs >= MANY_CHANNELS:
+        return BLOCKS[0]
+
+    def cost(block: tuple[int, int]) -> float:
+        busy = min(outputs * math.prod(block), MANY_CHANNELS)
+        return math.prod(_window(shape, strides, block)) / busy
+
+    return min(BLOCKS, key=cost)
+
+
+def _window(
+    size: Sequence[int], strides: tuple[int, int], block: tuple[int, int]
+) -> tuple[int, ...]:
+    """What a block of the output sees of an image, in whole steps of the block."""
+    reach = [k + (b - 1) * s for k, b, s in zip(size, block, strides, strict=False)]
+    steps = [b * s for b, s in zip(block, strides, strict=True)]
+    return tuple(-(-n // step) * step for n, step in zip(reach, steps, strict=True))
+
+
+def _padded(array: Array, place: tuple[int, int], size: Sequence[int]) -> Array:
+    """An array at a place in another one of zeros, whose first two axes have a size."""
+    pairs = zip(array.shape, place, size, strict=False)
+    edges = [(before, after - n - before) for n, before, after in pairs]
+    return jnp.pad(array, [*edges, *[(0, 0)] * (array.ndim - 2)])
 
 
 def _both_axes(stride: Stride) -> tuple[int, int]:
     return (stride, stride) if isinstance(stride, int) else stride
 
 
-def _fold(blocks: Array, size: tuple[int, int]) -> Array:
+def _fold(blocks: Array, size: Sequence[int]) -> Array:
     """(height, width, channels, ...) to (height / a, width / b, a b channels, ...)."""
     rows, columns = size
     height, width, depth, *rest = blocks.shape
     split = blocks.reshape(height // rows, rows, width // columns, columns, depth, *rest)
     folded = (height // rows, width // columns, rows * columns * depth, *rest)
     return split.swapaxes(1, 2).reshape(folded)
+
+
+def _unfold(image: Array, size: tuple[int, int]) -> Array:
+    """(height, width, a b channels) to (a height, b width, channels)."""
+    rows, columns = size
+    height, width, _ = image.shape
+    split = image.reshape(height, width, rows, columns, -1).swapaxes(1, 2)
+    return split.reshape(height * rows, width * columns, -1)
 
 
 def _max_pool(image: Array) -> Array:
