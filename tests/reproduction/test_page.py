@@ -112,6 +112,7 @@ def test_outcomes(metric, ours, paper, outcome):
         ("coverage_50", Measured(0.512, 0.004), "51.2 ± 0.4 %"),
         ("parameters", Measured(14123.0, 0.0), "14 123"),
         ("nll", Measured(math.inf), "not finite"),
+        ("noise_correlation", Measured(math.nan), "constant noise"),
         ("nll", None, "–"),
     ],
 )
@@ -153,7 +154,7 @@ def test_what_was_refused_or_diverged_says_so():
     text = page_text([Comparison(small_table(), records)])
     assert line_of(text, "dPF-M")[1] == "refused (7.00 ± 0.40)"
     assert "- `filtrax_dpf-m_3`: κ is too low." in text
-    assert line_of(text, "dEKF", 1)[1] == "not finite† (9.00†) worse"
+    assert line_of(text, "dEKF", 1)[1] == "not finite (9.00†) worse"
 
 
 def test_lost_runs_are_counted_where_a_table_says_which_are_lost():

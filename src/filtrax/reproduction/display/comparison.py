@@ -1,5 +1,6 @@
 """A table of ours beside the paper's, as data: the page and the terminal print the same."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -113,6 +114,7 @@ class Grid:
                 if row != REFERENCE
                 and entry is not None
                 and entry.ours is not None
+                and math.isfinite(entry.ours.value)
                 and entry.measure.badness is not None
                 and len(entry.records) == most
             }

@@ -11,7 +11,8 @@ from filtrax.reproduction.values import Measured
 class Measure:
     """A metric: how it is called, its unit, how it is written, and how bad a value is.
 
-    Without `badness` no value is better than another.
+    Without `badness` no value is better than another. `undefined` is said where a value is not
+    finite.
     """
 
     heading: str
@@ -19,6 +20,7 @@ class Measure:
     decimals: int = 2
     percent: bool = False
     badness: Callable[[float], float] | None = None
+    undefined: str = "not finite"
 
     @property
     def label(self) -> str:
@@ -30,7 +32,7 @@ class Measure:
         if measured is None:
             return "–"
         if not math.isfinite(measured.value):
-            return "not finite"
+            return self.undefined
         value = self._number(measured.value)
         # What is exact, like a number of parameters, needs no error.
         value += f" ± {self._number(measured.error)}" if measured.error else ""
@@ -73,7 +75,9 @@ _MEASURES = {
     "nees": Measure("NEES (ideal 4)", badness=_distance_to(4.0)),
     "coverage_50": Measure("coverage of 50 % intervals", "", 1, True, _distance_to(0.5)),
     "coverage_90": Measure("coverage of 90 % intervals", "", 1, True, _distance_to(0.9)),
-    "noise_correlation": Measure("correlation of sensor noise and visible pixels", badness=_low),
+    "noise_correlation": Measure(
+        "correlation of sensor noise and visible pixels", badness=_low, undefined="constant noise"
+    ),
     "process_noise_distance": Measure("distance D_Q to the true process noise", "", 3, False, _low),
     "parameters": Measure("trained parameters", decimals=0),
     "epoch_seconds": Measure("training time of an epoch and seed", "s"),

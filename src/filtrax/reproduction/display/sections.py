@@ -1,5 +1,6 @@
 """One table of the paper as Markdown: how its records were made, the numbers, the claims."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -200,9 +201,10 @@ def _cell(entry: Entry, is_best: bool, is_printed: bool, shared: _Shared) -> str
 
 
 def _number(measure: Measure, measured: Measured | None) -> str:
-    lacks_error = measured is not None and measured.error is None
-    mark = UNKNOWN_ERROR if lacks_error and measure.badness is not None else ""
-    return measure.text(measured) + mark
+    text = measure.text(measured)
+    if measured is None or measured.error is not None or not math.isfinite(measured.value):
+        return text
+    return text + (UNKNOWN_ERROR if measure.badness is not None else "")
 
 
 def _claims(
