@@ -13,16 +13,19 @@ surroundings and vectorized over the batch. Large matrices are left to libraries
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import jaxlib.version
 import numpy as np
 from jax.core import ShapedArray
-from jax.extend.core import Primitive
+from jax.extend.core import JaxprEqn, Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array
+
+from filtrax.small_kernels import RULES, filled, indices, shape_of
 
 HAS_DEADLOCKS = jaxlib.version.__version_info__ < (0, 11, 2)
 """Whether batches of matrices must not be given to a library on a CPU (see `_in_turn`)."""
@@ -33,6 +36,10 @@ LARGEST_UNROLLED = 6
 Larger ones would still run faster, but compile for longer than they are worth in most programs:
 `benchmarks/small_matrices.py` measures both.
 """
+
+LARGEST_SUMMED = 32
+"""Products all of whose sizes are at most this are fused sums on a GPU, if they are not unrolled: a
+sum is fused with what comes before and after it, a call is not."""
 
 LARGEST_UNROLLED_ON_CPU = 4
 """The same on a CPU, where larger ones are slower as well: a product that is fused with the one
@@ -54,8 +61,16 @@ The library takes one matrix after the other.
 """
 
 
-def _primitive(name: str, shape: Callable, on_cpu: Callable, on_gpu: Callable) -> Primitive:
+def _primitive(
+    name: str,
+    shape: Callable,
+    on_cpu: Callable,
+    on_gpu: Callable,
+    in_kernel: Callable | None = None,
+) -> Primitive:
     primitive = Primitive(f"filtrax_{name}")
+    if in_kernel is not None:
+        RULES[primitive.name] = in_kernel
     primitive.def_impl(jax.jit(primitive.bind))
     primitive.def_abstract_eval(lambda *operands: ShapedArray(shape(*operands), operands[0].dtype))
     for platform in ("cuda", "rocm"):
@@ -86,8 +101,10 @@ def _product_on_cpu(left: Array, right: Array) -> Array:
 
 
 def _product_on_gpu(left: Array, right: Array) -> Array:
-    unrolled = left.shape[-1] <= LARGEST_UNROLLED
-    return unrolled_product(left, right) if unrolled else library_product(left, right)
+    if left.shape[-1] <= LARGEST_UNROLLED:
+        return unrolled_product(left, right)
+    small = max(*left.shape[-2:], right.shape[-1]) <= LARGEST_SUMMED
+    return summed_product(left, right) if small else library_product(left, right)
 
 
 def _cholesky_on_cpu(matrices: Array) -> Array:
@@ -146,6 +163,20 @@ def library_inverse_lower(factors: Array) -> Array:
     return solve_triangular(factors, identities, lower=True)
 
 
+def library_diagonal(matrices: Array) -> Array:
+    """Aᵢᵢ."""
+    one = jnp.diagonal
+    for _ in matrices.shape[:-2]:
+        one = jax.vmap(one)
+    return one(matrices)
+
+
+def library_diagonal_matrix(vectors: Array) -> Array:
+    """diag(a): the transpose of the function that takes a diagonal."""
+    like = jax.ShapeDtypeStruct((*vectors.shape, vectors.shape[-1]), vectors.dtype)
+    return jax.linear_transpose(library_diagonal, like)(vectors)[0]
+
+
 def unrolled_product(left: Array, right: Array) -> Array:
     """Σₖ aₖ bₖᵀ, with the columns of one matrix and the rows of the other."""
     terms = [left[..., :, k, None] * right[..., None, k, :] for k in range(left.shape[-1])]
@@ -153,10 +184,10 @@ def unrolled_product(left: Array, right: Array) -> Array:
 
 
 def summed_product(left: Array, right: Array) -> Array:
-    """A B as the sum of all products of entries, which is one kernel on a CPU.
+    """A B as the sum of all products of entries, which is one kernel.
 
-    Columns of an unrolled product can become kernels of their own, which cost more than their
-    work where that is little.
+    On a CPU, columns of an unrolled product can become kernels of their own, which cost more than
+    their work where that is little.
     """
     return (left[..., :, :, None] * right[..., None, :, :]).sum(-2)
 
@@ -222,19 +253,92 @@ def log_sum_of_pairs(logarithms: Array) -> Array:
     return top + jnp.log(total)
 
 
+def _product_in_kernel(equation: JaxprEqn, left: Array, right: Array) -> Array:
+    return filled(summed_product(left, right), shape_of(equation.outvars[0]))
+
+
+def _cholesky_in_kernel(equation: JaxprEqn, matrices: Array) -> Array:
+    """L, column by column, each of which is then taken from what is left of A: A - l lᵀ."""
+    shape = shape_of(equation.outvars[0])
+    rows, columns = (indices(matrices.shape[axis], axis, matrices.ndim) for axis in (-2, -1))
+
+    def step(j, state):
+        rest, factors = state
+        column = _selected(rest, columns == j, -1)
+        row = _selected(rest, rows == j, -2)  # the same numbers, as A is symmetric
+        pivot = _selected(column, rows == j, -2)
+        root = jnp.sqrt(pivot)
+        scale = 1 / root
+        column = jnp.where(rows == j, root, column * scale)
+        column = jnp.where(rows < j, jnp.zeros_like(column), column)
+        rest = rest - column * (row * scale)
+        return rest, jnp.where(columns == j, column, factors)
+
+    _, factors = _loop(shape[-1], step, (matrices, jnp.zeros_like(matrices)))
+    return filled(factors, shape)
+
+
+def _inverse_lower_in_kernel(equation: JaxprEqn, factors: Array) -> Array:
+    """L⁻¹: a row of the identity is divided by Lⱼⱼ, and then taken Lᵢⱼ times from those below."""
+    shape = shape_of(equation.outvars[0])
+    rows, columns = (indices(factors.shape[axis], axis, factors.ndim) for axis in (-2, -1))
+
+    def step(j, inverses):
+        column = _selected(factors, columns == j, -1)
+        row = _selected(inverses, rows == j, -2) / _selected(column, rows == j, -2)
+        below = jnp.where(rows > j, inverses - column * row, inverses)
+        return jnp.where(rows == j, row, below)
+
+    start = jnp.broadcast_to((rows == columns).astype(factors.dtype), factors.shape)
+    return filled(_loop(shape[-1], step, start), shape)
+
+
+def _selected(tile: Array, here: Array, axis: int) -> Array:
+    """The only entry along an axis that is here."""
+    return jnp.where(here, tile, jnp.zeros_like(tile)).sum(axis, keepdims=True)
+
+
+def _loop(size: int, step: Callable, start: Any) -> Any:
+    return jax.lax.fori_loop(np.int32(0), np.int32(size), step, start)
+
+
+def _diagonal_in_kernel(equation: JaxprEqn, matrices: Array) -> Array:
+    del equation
+    rows, columns = (indices(matrices.shape[axis], axis, matrices.ndim) for axis in (-2, -1))
+    return jnp.where(rows == columns, matrices, jnp.zeros_like(matrices)).sum(-1)
+
+
+def _diagonal_matrix_in_kernel(equation: JaxprEqn, vectors: Array) -> Array:
+    del equation
+    rows, columns = (indices(vectors.shape[-1], axis, vectors.ndim + 1) for axis in (-2, -1))
+    wide = jnp.expand_dims(vectors, -1)
+    return jnp.where(rows == columns, wide, jnp.zeros_like(wide))
+
+
 product = _primitive(
     "product",
     lambda left, right: (*left.shape[:-1], right.shape[-1]),
     _product_on_cpu,
     _product_on_gpu,
+    _product_in_kernel,
 )
 """A B."""
 
-cholesky = _primitive("cholesky", lambda matrix: matrix.shape, _cholesky_on_cpu, _cholesky_on_gpu)
+cholesky = _primitive(
+    "cholesky",
+    lambda matrix: matrix.shape,
+    _cholesky_on_cpu,
+    _cholesky_on_gpu,
+    _cholesky_in_kernel,
+)
 """The lower triangular L with L Lᵀ = A for a symmetric A."""
 
 inverse_lower = _primitive(
-    "inverse_lower", lambda factor: factor.shape, _inverse_lower_on_cpu, _inverse_lower_on_gpu
+    "inverse_lower",
+    lambda factor: factor.shape,
+    _inverse_lower_on_cpu,
+    _inverse_lower_on_gpu,
+    _inverse_lower_in_kernel,
 )
 """L⁻¹ of a lower triangular L."""
 
@@ -245,6 +349,25 @@ log_sum = _primitive(
     log_sum_of_pairs,
 )
 """ln Σ exp(aᵢ)."""
+
+
+diagonal = _primitive(
+    "diagonal",
+    lambda matrix: matrix.shape[:-1],
+    library_diagonal,
+    library_diagonal,
+    _diagonal_in_kernel,
+)
+"""The entries Aᵢᵢ of a square A."""
+
+diagonal_matrix = _primitive(
+    "diagonal_matrix",
+    lambda vector: (*vector.shape, vector.shape[-1]),
+    library_diagonal_matrix,
+    library_diagonal_matrix,
+    _diagonal_matrix_in_kernel,
+)
+"""The matrix that has a vector as its diagonal, and zeros elsewhere."""
 
 
 def relative_change(factor: Array, change: Array) -> Array:
@@ -276,6 +399,8 @@ def _log_sum_change(change: Array, total: Array, logarithms: Array) -> Array:
 ad.defjvp2(cholesky, _cholesky_change)
 ad.defjvp2(inverse_lower, _inverse_lower_change)
 ad.defjvp2(log_sum, _log_sum_change)
+ad.deflinear2(diagonal, lambda change, _: [diagonal_matrix.bind(change)])
+ad.deflinear2(diagonal_matrix, lambda change, _: [diagonal.bind(change)])
 ad.defbilinear(
     product,
     lambda change, left, right: product.bind(change, _swap(right)),

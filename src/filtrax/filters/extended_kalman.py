@@ -11,6 +11,7 @@ from filtrax.arrays import Control, Key
 from filtrax.beliefs import Gaussian
 from filtrax.filters.base import AbstractBayesFilter, Info
 from filtrax.filters.kalman_update import condition, updated
+from filtrax.fusion import fused
 from filtrax.linalg import precise, product, symmetrize
 from filtrax.model import StateSpaceModel
 from filtrax.sensors import Measurement
@@ -51,7 +52,7 @@ class ExtendedKalmanFilter(AbstractBayesFilter[Gaussian, Gaussian]):
         del key
         mean, jacobian = self._linearize(lambda x: model.process(x, control), belief.mean)
         noise = model.process_noise.covariance(belief.mean, control)
-        covariance = symmetrize(product(jacobian, belief.covariance, jacobian.T) + noise)
+        covariance = fused(_propagated)(jacobian.T, belief.covariance, noise)
         return Gaussian(model.state_space.wrap(mean), covariance)
 
     @precise
@@ -68,15 +69,17 @@ class ExtendedKalmanFilter(AbstractBayesFilter[Gaussian, Gaussian]):
             residual = model.observation_space.difference(measurement.value, expected) - offset
             return jnp.where(seen, residual, 0.0), jacobian
 
-        def condition_on(innovation, jacobian):
+        @fused
+        def condition_on(innovation, transposed):
             covariances = predicted.covariance, measurement.covariance
-            return condition(innovation, jacobian, *covariances, seen)
+            return condition(innovation, transposed.T, *covariances, measurement.seen())
 
         innovation, jacobian = linearized_at(predicted.mean)
-        first = last = condition_on(innovation, jacobian)
+        first = last = condition_on(innovation, jacobian.T)
         mean = model.state_space.wrap(predicted.mean + first.shift)
         for _ in range(self.iterations - 1):
-            last = condition_on(*linearized_at(mean))
+            again, jacobian = linearized_at(mean)
+            last = condition_on(again, jacobian.T)
             mean = model.state_space.wrap(predicted.mean + last.shift)
         return updated(mean, innovation, first, last)
 
@@ -93,3 +96,15 @@ class ExtendedKalmanFilter(AbstractBayesFilter[Gaussian, Gaussian]):
         if self.cut_jacobian_gradients:
             jacobian = jax.lax.stop_gradient(jacobian)
         return value, jacobian
+
+
+def _propagated(
+    transposed: Float[Array, "x x"], covariance: Float[Array, "x x"], noise: Float[Array, "x x"]
+) -> Float[Array, "x x"]:
+    """F Σ Fᵀ + Q.
+
+    Jacobians are computed column by column, so that they lie transposed in memory. A kernel takes
+    them as they lie.
+    """
+    jacobian = transposed.T
+    return symmetrize(product(jacobian, covariance, jacobian.T) + noise)

@@ -12,10 +12,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from filtrax.arrays import Control, Key, State
+from filtrax.arrays import Control, Key
 from filtrax.beliefs import Gaussian
 from filtrax.filters.base import AbstractBayesFilter, Info
 from filtrax.filters.kalman_update import Conditioned, condition, joseph, updated
+from filtrax.fusion import fused
 from filtrax.linalg import (
     cholesky,
     cholesky_solve,
@@ -88,9 +89,12 @@ class SigmaPoints(eqx.Module):
     covariance_weights: Float[Array, " n"]
     about_centre: Bool[Array, ""]
 
-    def place(self, space: Space, mean: State, factor: Float[Array, "x x"]) -> Float[Array, "n x"]:
-        """The points μ + L ξᵢ."""
-        return jax.vmap(space.wrap)(mean[None, :] + self.offsets.scatter(factor.T))
+    def spread(
+        self, space: Space, belief: Gaussian
+    ) -> tuple[Float[Array, "n x"], Float[Array, "x x"]]:
+        """The points μ + L ξᵢ of a belief, and L."""
+        factor = square_root(belief.covariance)
+        return jax.vmap(space.wrap)(belief.mean[None, :] + self.offsets.scatter(factor.T)), factor
 
     def mean(self, space: Space, images: Float[Array, "n y"]) -> Float[Array, " y"]:
         """Σ wᵢ yᵢ."""
@@ -152,14 +156,18 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
     ) -> Gaussian | PredictedPoints:
         space = model.state_space
         points = self.points(space.size, belief.mean.dtype, key=key)
-        before = points.place(space, belief.mean, square_root(belief.covariance))
+        before, _ = fused(lambda belief: points.spread(space, belief))(belief)
         after = jax.vmap(lambda x: space.wrap(model.process(x, control)))(before)
-        mean = points.mean(space, after)
-        deviations = points.deviations(space, after, mean)
         noises = jax.vmap(lambda x: model.process_noise.covariance(x, control))(before)
         noise = jnp.tensordot(points.mean_weights, noises, 1)
-        covariance = symmetrize(points.covariance(deviations, deviations) + noise)
-        predicted = Gaussian(mean, covariance)
+
+        @fused
+        def moments(after, noise):
+            mean = points.mean(space, after)
+            deviations = points.deviations(space, after, mean)
+            return mean, symmetrize(points.covariance(deviations, deviations) + noise)
+
+        predicted = Gaussian(*moments(after, noise))
         return predicted if self.redraw else PredictedPoints(predicted, after, points)
 
     @precise
@@ -173,22 +181,27 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
     ) -> tuple[Gaussian, Info]:
         if isinstance(predicted, PredictedPoints):
             return _update_with_predicted_points(model, predicted, measurement)
-        space, seen = model.observation_space, measurement.seen()
         points = self.points(model.state_space.size, predicted.mean.dtype, key=key)
-        factor = square_root(predicted.covariance)
-        states = points.place(model.state_space, predicted.mean, factor)
+        spread = fused(lambda belief: points.spread(model.state_space, belief))
+        states, factor = spread(predicted)
         images = jax.vmap(model.observe)(states)
-        expected = points.mean(space, images)
-        deviations = points.deviations(space, images, expected)
-        slope = points.offsets.slope(points.covariance_weights, deviations)
-        residuals = deviations - points.offsets.scatter(slope)
-        noise = measurement.covariance + points.covariance(residuals, residuals)
-        innovation = jnp.where(seen, space.difference(measurement.value, expected), 0.0)
-        found = condition(innovation, slope.T, None, noise, seen)
-        shift, gain = product(factor, found.shift), product(factor, found.gain)
-        covariance = symmetrize(product(factor, found.covariance, factor.T))
-        found = found._replace(covariance=covariance, gain=gain)
-        mean = model.state_space.wrap(predicted.mean + shift)
+
+        @fused
+        def conditioned(images, factor):
+            space, seen = model.observation_space, measurement.seen()
+            expected = points.mean(space, images)
+            deviations = points.deviations(space, images, expected)
+            slope = points.offsets.slope(points.covariance_weights, deviations)
+            residuals = deviations - points.offsets.scatter(slope)
+            noise = measurement.covariance + points.covariance(residuals, residuals)
+            innovation = jnp.where(seen, space.difference(measurement.value, expected), 0.0)
+            found = condition(innovation, slope.T, None, noise, seen)
+            covariance = symmetrize(product(factor, found.covariance, factor.T))
+            shift, gain = product(factor, found.shift), product(factor, found.gain)
+            return innovation, found._replace(shift=shift, covariance=covariance, gain=gain)
+
+        innovation, found = conditioned(images, factor)
+        mean = model.state_space.wrap(predicted.mean + found.shift)
         return updated(mean, innovation, found, found)
 
 
@@ -203,20 +216,26 @@ def _update_with_predicted_points(
 
     Σ̂ contains the current Q, while S and K do not.
     """
-    space, seen = model.observation_space, measurement.seen()
     points, prior = predicted.points, predicted.belief
     images = jax.vmap(model.observe)(predicted.states)
-    expected = points.mean(space, images)
-    deviations = jnp.where(seen, points.deviations(space, images, expected), 0.0)
-    noise = marginal(measurement.covariance, seen)
-    innovation_covariance = symmetrize(points.covariance(deviations, deviations) + noise)
-    state_deviations = points.deviations(model.state_space, predicted.states, prior.mean)
-    cross = points.covariance(state_deviations, deviations)
-    gain = cholesky_solve(cholesky(innovation_covariance), cross.T).T
-    jacobian = jnp.where(seen[:, None], jax.jacfwd(model.observe)(prior.mean), 0.0)
-    covariance = joseph(gain, jacobian, prior.covariance, noise)
-    innovation = jnp.where(seen, space.difference(measurement.value, expected), 0.0)
-    mean = model.state_space.wrap(prior.mean + product(gain, innovation))
-    log_likelihood = gaussian_log_density(innovation, innovation_covariance, seen)
-    found = Conditioned(mean, covariance, innovation_covariance, gain, log_likelihood)
+    jacobian = jax.jacfwd(model.observe)(prior.mean)
+
+    @fused
+    def conditioned(images, transposed):
+        space, seen = model.observation_space, measurement.seen()
+        expected = points.mean(space, images)
+        deviations = jnp.where(seen, points.deviations(space, images, expected), 0.0)
+        noise = marginal(measurement.covariance, seen)
+        innovation_covariance = symmetrize(points.covariance(deviations, deviations) + noise)
+        state_deviations = points.deviations(model.state_space, predicted.states, prior.mean)
+        cross = points.covariance(state_deviations, deviations)
+        gain = cholesky_solve(cholesky(innovation_covariance), cross.T).T
+        covariance = joseph(gain, jnp.where(seen, transposed, 0.0).T, prior.covariance, noise)
+        innovation = jnp.where(seen, space.difference(measurement.value, expected), 0.0)
+        log_likelihood = gaussian_log_density(innovation, innovation_covariance, seen)
+        found = product(gain, innovation), covariance, innovation_covariance, gain, log_likelihood
+        return innovation, Conditioned(*found)
+
+    innovation, found = conditioned(images, jacobian.T)
+    mean = model.state_space.wrap(prior.mean + found.shift)
     return updated(mean, innovation, found, found)

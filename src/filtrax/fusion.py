@@ -1,0 +1,247 @@
+"""Functions of a few small arrays as single operations of JAX, which a GPU runs as single kernels.
+
+A step of a filter is hundreds of operations on tiny matrices, and to launch one of them takes a GPU
+longer than to do it. `fused` makes one operation of a function of one sequence. A batch of
+sequences is one operation, too, and so is each of its derivatives.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+import jax
+import jax.numpy as jnp
+from jax.core import ShapedArray, eval_jaxpr
+from jax.extend.core import Jaxpr, JaxprEqn, Primitive
+from jax.interpreters import ad, batching, mlir
+from jax.interpreters import partial_eval as pe
+from jaxtyping import Array
+
+from filtrax.small_kernels import NoKernelError, dtype_of, run_kernel, shape_of
+
+Function = TypeVar("Function", bound=Callable)
+
+
+def for_gpu() -> bool:
+    """Whether programs that are traced now are meant for a GPU."""
+    return jax.default_backend() == "gpu"
+
+
+def fused(function: Function) -> Function:
+    """The function as one operation, where programs are traced for a GPU.
+
+    Arguments and results are trees of arrays of one sequence; what the function closes over may be
+    traced. A function that cannot be a kernel (see `run_kernel`) is compiled as it was written.
+    """
+
+    @functools.wraps(function)
+    def one(*arguments):
+        if not for_gpu():
+            return function(*arguments)
+        leaves, structure = jax.tree.flatten(arguments)
+        results = []
+
+        def flat(*leaves):
+            found, result = jax.tree.flatten(function(*jax.tree.unflatten(structure, leaves)))
+            results.append(result)
+            return found
+
+        found = _bind(flat, leaves, [False] * len(leaves), None)
+        return jax.tree.unflatten(results[0], found)
+
+    return cast(Function, one)
+
+
+operation = Primitive("filtrax_fused")
+"""A function of one sequence, a `jaxpr` without constants, for `size` sequences or for one (None).
+
+Operands that are `batched` have an axis for the sequences in front, as all results do."""
+
+
+def _bind(
+    function: Callable, operands: Sequence[Any], batched: Sequence[bool], size: int | None
+) -> list[Array]:
+    """The operation of a function. What it closes over is an operand, what it leaves is none."""
+    single = _single(operands, batched)
+    known = jax.make_jaxpr(function)(*single)
+    consts = list(known.consts)
+    whole = jax.make_jaxpr(lambda consts, operands: eval_jaxpr(known.jaxpr, consts, *operands))(
+        consts, single
+    )
+    jaxpr, used = pe.dce_jaxpr(whole.jaxpr, True)
+    batched = tuple(_chosen(used, [*[False] * len(consts), *batched]))
+    operands = _chosen(used, [*consts, *operands])
+    return operation.bind(*operands, jaxpr=jaxpr, batched=batched, size=size)
+
+
+def _single(operands: Sequence[Any], batched: Sequence[bool]) -> list[jax.ShapeDtypeStruct]:
+    """What operands are for one sequence."""
+    return [
+        jax.ShapeDtypeStruct(jnp.shape(each)[int(has_axis) :], jnp.result_type(each))
+        for each, has_axis in zip(operands, batched, strict=True)
+    ]
+
+
+def _chosen(flags: Sequence[bool], things: Sequence[Any]) -> list[Any]:
+    return [thing for flag, thing in zip(flags, things, strict=True) if flag]
+
+
+def _shapes(*operands: Any, jaxpr: Jaxpr, batched: Any, size: int | None) -> list[ShapedArray]:
+    del operands, batched
+    front = () if size is None else (size,)
+    return [ShapedArray((*front, *shape_of(v)), dtype_of(v)) for v in jaxpr.outvars]
+
+
+def _inline(
+    *operands: Array, jaxpr: Jaxpr, batched: Sequence[bool], size: int | None
+) -> list[Array]:
+    """The function as it was written."""
+    if size is None:
+        return eval_jaxpr(jaxpr, (), *operands)
+    axes = tuple(0 if each else None for each in batched)
+    mapped = jax.vmap(lambda single: eval_jaxpr(jaxpr, (), *single), (axes,), axis_size=size)
+    return mapped(operands)
+
+
+def _kernel(
+    *operands: Array, jaxpr: Jaxpr, batched: Sequence[bool], size: int | None
+) -> list[Array]:
+    """The function as one kernel, or as it was written."""
+    try:
+        found = run_kernel(jaxpr, batched, 1 if size is None else size, *operands)
+    except NoKernelError:
+        return _inline(*operands, jaxpr=jaxpr, batched=batched, size=size)
+    return [each[0] for each in found] if size is None else found
+
+
+def _lower_on_gpu(context: mlir.LoweringRuleContext, *operands: Any, **params: Any) -> Any:
+    # A program for several devices is divided among them after it was lowered, which a kernel
+    # cannot be.
+    devices = getattr(context.module_context.axis_context, "num_devices", 1)
+    program = _kernel if devices == 1 else _inline
+    return mlir.lower_fun(program, multiple_results=True)(context, *operands, **params)
+
+
+def _batch(
+    operands: Sequence[Any], axes: Sequence[Any], *, jaxpr: Jaxpr, batched: Any, size: int | None
+) -> tuple[list[Array], list[int]]:
+    """One more axis for sequences. Two are one long axis; what has neither stays shared."""
+    pairs = list(zip(operands, axes, strict=True))
+    count = next(each.shape[axis] for each, axis in pairs if axis is not None)
+    mapped = tuple(axis is not None for axis in axes)
+    front = [each if axis is None else jnp.moveaxis(each, axis, 0) for each, axis in pairs]
+    if size is None:
+        found = operation.bind(*front, jaxpr=jaxpr, batched=mapped, size=count)
+        return found, [0] * len(found)
+
+    def joined(operand, has_new, has_old):
+        if not (has_new or has_old):
+            return operand
+        rest = operand.shape[has_new + has_old :]
+        axes = (count if has_new else 1, size if has_old else 1)
+        wide = jnp.broadcast_to(operand.reshape(*axes, *rest), (count, size, *rest))
+        return wide.reshape(count * size, *rest)
+
+    together = map(joined, front, mapped, batched)
+    either = tuple(new or old for new, old in zip(mapped, batched, strict=True))
+    found = operation.bind(*together, jaxpr=jaxpr, batched=either, size=count * size)
+    return [each.reshape(count, size, *each.shape[1:]) for each in found], [0] * len(found)
+
+
+def _jvp(
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    jaxpr: Jaxpr,
+    batched: Sequence[bool],
+    size: int | None,
+) -> tuple[list[Array], list[Any]]:
+    """The value, and the change: an operation of its own, so that it is linear in its tangents.
+
+    It computes what it needs of the value once more, which costs less than to keep it.
+    """
+    found = operation.bind(*primals, jaxpr=jaxpr, batched=batched, size=size)
+    moving = [not isinstance(tangent, ad.Zero) for tangent in tangents]
+
+    def change(*operands):
+        values, changes = operands[: len(primals)], operands[len(primals) :]
+
+        def function(*moved):
+            some = iter(moved)
+            return eval_jaxpr(
+                jaxpr, (), *(next(some) if m else v for m, v in zip(moving, values, strict=True))
+            )
+
+        return jax.jvp(function, _chosen(moving, values), list(changes))[1]
+
+    operands = [*primals, *_chosen(moving, tangents)]
+    flags = [*batched, *_chosen(moving, batched)]
+    traced = jax.make_jaxpr(change)(*_single(operands, flags)).jaxpr
+
+    def changes(result):
+        _, used = pe.dce_jaxpr(traced, [result is each for each in traced.outvars])
+        return any(used[len(primals) :])
+
+    changing = [changes(result) for result in traced.outvars]
+    some = iter(_bind(lambda *all_of: _chosen(changing, change(*all_of)), operands, flags, size))
+    none = [ad.Zero(jax.typeof(each).to_tangent_aval()) for each in found]
+    return found, [next(some) if c else zero for c, zero in zip(changing, none, strict=True)]
+
+
+def _transpose(
+    cotangents: Sequence[Any],
+    *operands: Any,
+    jaxpr: Jaxpr,
+    batched: Sequence[bool],
+    size: int | None,
+) -> list[Any]:
+    """The transposed function. What sequences share gets the sum of what each of them gives it."""
+    linear = [ad.is_undefined_primal(operand) for operand in operands]
+    known = [not each for each in linear]
+    given = [not isinstance(each, ad.Zero) for each in cotangents]
+    like = [jax.ShapeDtypeStruct(shape_of(v), dtype_of(v)) for v in jaxpr.invars]
+
+    def transposed(*arguments):
+        values, changes = arguments[: sum(known)], arguments[sum(known) :]
+
+        def function(*unknown):
+            of_known, of_linear = iter(values), iter(unknown)
+            everything = [next(of_linear if each else of_known) for each in linear]
+            return _chosen(given, eval_jaxpr(jaxpr, (), *everything))
+
+        return jax.linear_transpose(function, *_chosen(linear, like))(list(changes))
+
+    arguments = [*_chosen(known, operands), *_chosen(given, cotangents)]
+    flags = [*_chosen(known, batched), *[size is not None] * sum(given)]
+    found = iter(_bind(transposed, arguments, flags, size))
+
+    def cotangent(has_axis):
+        each = next(found)
+        return each if has_axis or size is None else each.sum(0)
+
+    return [
+        cotangent(has_axis) if each else None
+        for each, has_axis in zip(linear, batched, strict=True)
+    ]
+
+
+def _without_unused(used: list[bool], equation: JaxprEqn) -> tuple[list[bool], JaxprEqn | None]:
+    """The equation with the results that are used, and with what they need."""
+    if not any(used):
+        return [False] * len(equation.invars), None
+    jaxpr, needed = pe.dce_jaxpr(equation.params["jaxpr"], used)
+    batched = tuple(_chosen(needed, equation.params["batched"]))
+    params = equation.params | {"jaxpr": jaxpr, "batched": batched}
+    invars, outvars = _chosen(needed, equation.invars), _chosen(used, equation.outvars)
+    return needed, equation.replace(invars=invars, outvars=outvars, params=params)
+
+
+operation.multiple_results = True
+operation.def_impl(_inline)
+operation.def_abstract_eval(_shapes)
+mlir.register_lowering(operation, mlir.lower_fun(_inline, multiple_results=True))
+mlir.register_lowering(operation, _lower_on_gpu, "cuda")
+batching.primitive_batchers[operation] = _batch
+ad.primitive_jvps[operation] = _jvp
+ad.primitive_transposes[operation] = _transpose
+pe.dce_rules[operation] = _without_unused

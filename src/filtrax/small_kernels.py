@@ -1,0 +1,389 @@
+"""Functions of small arrays as kernels of a GPU.
+
+Triton, which is used by way of Pallas, has arrays whose sizes are powers of two, and can neither
+cut nor join them. So a kernel computes with tiles: the same array of some sequences, filled up with
+zeros. A rule computes what an operation of JAX does, from tiles with zeros to tiles with zeros.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+from jax.extend.core import Jaxpr, JaxprEqn, Literal, subjaxprs
+from jaxtyping import Array
+
+MOST_NUMBERS = 8192
+"""How many numbers the largest intermediate result of a program has, with all its sequences."""
+
+LARGEST_RESULT = 16384
+"""A function with a larger intermediate result of one sequence is no kernel: the registers of a
+program do not hold it. A product of two 16 x 16 matrices has 4096 terms."""
+
+FEWEST_PROGRAMS = 256
+"""As many programs a large GPU runs side by side: fewer sequences are not put together."""
+
+NUMBERS_PER_WARP = 1024
+"""Threads that wait for each other cost more than they help where there is little to do."""
+
+TYPES = tuple(map(np.dtype, ("float32", "int32", "int64", "bool")))
+
+
+class NoKernelError(Exception):
+    """A function that cannot be a kernel."""
+
+
+def run_kernel(
+    jaxpr: Jaxpr,
+    batched: Sequence[bool],
+    count: int,
+    *operands: Array,
+    interpret: bool = False,
+) -> list[Array]:
+    """A function of one sequence for `count` of them, as one kernel.
+
+    Operands that are `batched` have an axis for the sequences in front, as all results do; others
+    are shared. Raises `NoKernelError` if the function has operations or types that kernels
+    have not, or is too large.
+    """
+    largest = _largest(jaxpr)
+    tile = _power(min(MOST_NUMBERS // largest, count // FEWEST_PROGRAMS))
+    warps = min(_power(tile * largest // NUMBERS_PER_WARP), 4)
+
+    def program(*refs):
+        place = functools.partial(_place, pl.program_id(0) * tile, tile, count)
+        tiles = []
+        for ref, var, each in zip(refs, jaxpr.invars, batched, strict=False):
+            where, inside = place(shape_of(var), each)
+            tiles.append(triton.load(ref.at[where], mask=inside, other=_zero(ref.dtype)))
+        found = _evaluate(jaxpr, tiles)
+        for ref, var, result in zip(refs[len(tiles) :], jaxpr.outvars, found, strict=True):
+            where, inside = place(shape_of(var), True)
+            triton.store(ref.at[where], jnp.broadcast_to(result, where.shape), mask=inside)
+
+    shapes = [(count, *shape_of(var)) for var in jaxpr.outvars]
+    found = pl.pallas_call(
+        program,
+        out_shape=[
+            jax.ShapeDtypeStruct((math.prod(shape),), dtype_of(var))
+            for shape, var in zip(shapes, jaxpr.outvars, strict=True)
+        ],
+        grid=(-(-count // tile),),
+        compiler_params=triton.CompilerParams(num_warps=warps),
+        interpret=interpret,
+        name="filtrax_fused",
+    )(*(operand.reshape(-1) for operand in operands))
+    return [each.reshape(shape) for each, shape in zip(found, shapes, strict=True)]
+
+
+def _power(number: int) -> int:
+    """The largest power of two up to a number, at least 1."""
+    return 1 << max(number.bit_length() - 1, 0)
+
+
+def _wide(size: int) -> int:
+    """The next power of two."""
+    return 1 << (size - 1).bit_length()
+
+
+def shape_of(variable: Any) -> tuple[int, ...]:
+    """The shape of an operand or a result, for one sequence."""
+    return variable.aval.shape
+
+
+def dtype_of(variable: Any) -> Any:
+    """Its type."""
+    return variable.aval.dtype
+
+
+def _zero(dtype: Any) -> Array:
+    return jnp.zeros((), dtype)
+
+
+def _place(
+    first: Array, tile: int, count: int, shape: Sequence[int], batched: bool
+) -> tuple[Array, Array]:
+    """Where the numbers of a tile are in an array that lies flat, and which of them exist."""
+    rank = 1 + len(shape)
+    if batched:
+        where = first + indices(tile, 0, rank)
+        inside = where < count
+    else:
+        where = indices(1, 0, rank)
+        inside = where < 1
+    for axis, size in enumerate(shape, start=1):
+        index = indices(_wide(size), axis, rank)
+        where, inside = where * size + index, inside & (index < size)
+    return where, inside
+
+
+def indices(size: int, axis: int, rank: int) -> Array:
+    """0, 1, ... along an axis of a tile, the others of which have size 1."""
+    axis %= rank
+    return lax.broadcasted_iota(jnp.int32, [size if i == axis else 1 for i in range(rank)], axis)
+
+
+def _largest(jaxpr: Jaxpr) -> int:
+    """How many numbers the largest tile of one sequence has."""
+    tiles = [jax.ShapeDtypeStruct((1, *map(_wide, shape_of(v))), dtype_of(v)) for v in jaxpr.invars]
+    traced = jax.make_jaxpr(lambda tiles: _evaluate(jaxpr, tiles))(tiles)
+
+    def largest(jaxpr):
+        own = [math.prod(shape_of(v)) for equation in jaxpr.eqns for v in equation.outvars]
+        return max([*own, *map(largest, subjaxprs(jaxpr))], default=1)
+
+    found = largest(traced.jaxpr)
+    if found > LARGEST_RESULT:
+        raise NoKernelError(f"an intermediate result has {found} numbers")
+    return found
+
+
+def _evaluate(jaxpr: Jaxpr, tiles: Sequence[Array]) -> list[Array]:
+    """The function, computed with tiles."""
+    known = dict(zip(jaxpr.invars, tiles, strict=True))
+    for var in jaxpr.invars:
+        _check_type(var)
+
+    def read(atom):
+        if isinstance(atom, Literal):
+            return jnp.full((1,) * (1 + np.ndim(atom.val)), atom.val, dtype_of(atom))
+        return known[atom]
+
+    for equation in jaxpr.eqns:
+        found = _apply(equation, [read(atom) for atom in equation.invars])
+        for var, tile in zip(equation.outvars, found, strict=True):
+            _check_type(var)
+            known[var] = tile
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _check_type(var: Any) -> None:
+    if dtype_of(var) not in TYPES:
+        raise NoKernelError(f"kernels do not compute with {dtype_of(var)}")
+
+
+CALLS = {
+    "jit": "jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "filtrax_fused": "jaxpr",
+}
+"""Operations that are functions, and under which name those are kept."""
+
+
+def _apply(equation: JaxprEqn, tiles: Sequence[Array]) -> Sequence[Array]:
+    name = equation.primitive.name
+    if name in CALLS:
+        inner = equation.params[CALLS[name]]
+        if getattr(inner, "consts", ()) or equation.params.get("size") is not None:
+            raise NoKernelError(
+                f"the function in {name} has constants, or is for several sequences"
+            )
+        return _evaluate(getattr(inner, "jaxpr", inner), tiles)
+    if name not in RULES:
+        raise NoKernelError(f"kernels have no {name}")
+    found = RULES[name](equation, *tiles)
+    return found if equation.primitive.multiple_results else [found]
+
+
+def filled(tile: Array, shape: Sequence[int]) -> Array:
+    """The tile with zeros where an array of that shape has no entries."""
+    for axis, size in enumerate(shape, start=1):
+        if tile.shape[axis] != size:
+            tile = jnp.where(
+                indices(tile.shape[axis], axis, tile.ndim) < size, tile, _zero(tile.dtype)
+            )
+    return tile
+
+
+def _shape(equation: JaxprEqn) -> tuple[int, ...]:
+    return shape_of(equation.outvars[0])
+
+
+KEEP_ZEROS = {"abs", "add", "add_any", "convert_element_type", "copy", "mul", "neg", "sub"}
+KEEP_ZEROS |= {"and", "or", "select_n", "sign", "sqrt", "square"}
+"""Operations on numbers that are zero if all of their operands are."""
+
+ELEMENTWISE = KEEP_ZEROS | {"ceil", "div", "eq", "exp", "floor", "ge", "gt", "integer_pow", "le"}
+ELEMENTWISE |= {"log", "lt", "max", "min", "ne", "not", "pow", "rsqrt"}
+
+
+def _elementwise(equation: JaxprEqn, *tiles: Array) -> Array:
+    return _on_numbers(functools.partial(equation.primitive.bind, **equation.params))(
+        equation, *tiles
+    )
+
+
+def _on_numbers(function: Callable[..., Array]) -> Callable[..., Array]:
+    """The rule of a function of numbers."""
+
+    def rule(equation, *tiles):
+        # Numbers may stand for arrays of them, and shared arrays have an axis of size 1 in front.
+        rank = 1 + len(_shape(equation))
+        ranked = [lax.expand_dims(tile, range(tile.ndim, rank)) for tile in tiles]
+        wide = np.broadcast_shapes(*(tile.shape for tile in ranked))
+        found = function(*(jnp.broadcast_to(tile, wide) for tile in ranked))
+        alike = all(tile.ndim == rank for tile in tiles)
+        kept = alike and equation.primitive.name in KEEP_ZEROS
+        return found if kept else filled(found, _shape(equation))
+
+    return rule
+
+
+def _remainder(number: Array, divisor: Array) -> Array:
+    """What is left of a number, with its sign, to the rounding of the number itself."""
+    ratio = number / divisor
+    return number - divisor * jnp.where(ratio < 0, jnp.ceil(ratio), jnp.floor(ratio))
+
+
+def _iota(equation: JaxprEqn) -> Array:
+    shape, axis = _shape(equation), equation.params["dimension"]
+    found = lax.broadcasted_iota(equation.params["dtype"], (1, *map(_wide, shape)), 1 + axis)
+    return filled(found, shape)
+
+
+def _broadcast(equation: JaxprEqn, tile: Array) -> Array:
+    axes = [0, *(1 + axis for axis in equation.params["broadcast_dimensions"])]
+    wide = (tile.shape[0], *map(_wide, _shape(equation)))
+    return filled(lax.broadcast_in_dim(tile, wide, axes), _shape(equation))
+
+
+def _reshape(equation: JaxprEqn, tile: Array) -> Array:
+    before, after = (
+        [n for n in shape_of(v) if n != 1] for v in (equation.invars[0], *equation.outvars)
+    )
+    if before != after:
+        raise NoKernelError("kernels add and remove axes of size 1, and reshape no more")
+    return tile.reshape(tile.shape[0], *map(_wide, _shape(equation)))
+
+
+def _transpose(equation: JaxprEqn, tile: Array) -> Array:
+    return lax.transpose(tile, [0, *(1 + axis for axis in equation.params["permutation"])])
+
+
+def _sum(equation: JaxprEqn, tile: Array) -> Array:
+    return tile.sum([1 + axis for axis in equation.params["axes"]], dtype=tile.dtype)
+
+
+def _all(equation: JaxprEqn, tile: Array) -> Array:
+    shape = shape_of(equation.invars[0])
+    return ~_any(equation, filled(~tile, shape))
+
+
+def _any(equation: JaxprEqn, tile: Array) -> Array:
+    return _sum(equation, tile.astype(jnp.int32)) > 0
+
+
+def moved(tile: Array, axis: int, shift: int, old: int, new: int) -> Array:
+    """yⱼ = xⱼ₊ₛ for j < `new` along an axis with `old` entries, zero where there is no xⱼ₊ₛ.
+
+    No entry can be addressed, so that is a sum over a table in which places are compared.
+    """
+    if tile.dtype == bool:
+        return moved(tile.astype(jnp.int32), axis, shift, old, new) > 0
+    table = lax.expand_dims(tile, [axis + 1])
+    source = indices(tile.shape[axis], axis, table.ndim)
+    target = indices(_wide(new), axis + 1, table.ndim)
+    here = (source == target + shift) & (source < old) & (target < new)
+    return jnp.where(here, table, _zero(tile.dtype)).sum(axis, dtype=tile.dtype)
+
+
+def _slice(equation: JaxprEqn, tile: Array) -> Array:
+    if any(stride != 1 for stride in equation.params["strides"] or ()):
+        raise NoKernelError("kernels have no strides")
+    old, new = shape_of(equation.invars[0]), _shape(equation)
+    for axis, start in enumerate(equation.params["start_indices"]):
+        if old[axis] != new[axis]:
+            tile = moved(tile, 1 + axis, start, old[axis], new[axis])
+    return tile
+
+
+def _pad(equation: JaxprEqn, tile: Array, padding: Array) -> Array:
+    del padding
+    value = equation.invars[1]
+    if not (isinstance(value, Literal) and value.val == 0):
+        raise NoKernelError("kernels pad with zeros alone")
+    old, new = shape_of(equation.invars[0]), _shape(equation)
+    for axis, (low, _, interior) in enumerate(equation.params["padding_config"]):
+        if interior:
+            raise NoKernelError("kernels have no strides")
+        if old[axis] != new[axis]:
+            tile = moved(tile, 1 + axis, -low, old[axis], new[axis])
+    return tile
+
+
+def _concatenate(equation: JaxprEqn, *tiles: Array) -> Array:
+    axis = equation.params["dimension"]
+    return _joined(equation, axis, [shape_of(v)[axis] for v in equation.invars], tiles)
+
+
+def _stack(equation: JaxprEqn, *tiles: Array) -> Array:
+    axis = equation.params["axis"]
+    single = [lax.expand_dims(tile, [1 + axis]) for tile in tiles]
+    return _joined(equation, axis, [1] * len(tiles), single)
+
+
+def _joined(equation: JaxprEqn, axis: int, sizes: Sequence[int], tiles: Sequence[Array]) -> Array:
+    starts, new = np.cumsum([0, *sizes]), _shape(equation)[axis]
+    parts = [
+        moved(tile, 1 + axis, -int(start), size, new)
+        for tile, start, size in zip(tiles, starts, sizes, strict=False)
+    ]
+    return functools.reduce(jnp.logical_or if parts[0].dtype == bool else jnp.add, parts)
+
+
+def _unstack(equation: JaxprEqn, tile: Array) -> list[Array]:
+    axis = equation.params["axis"]
+    old = shape_of(equation.invars[0])[axis]
+    return [moved(tile, 1 + axis, i, old, 1).squeeze(1 + axis) for i in range(old)]
+
+
+def _split(equation: JaxprEqn, tile: Array) -> list[Array]:
+    axis, sizes = equation.params["axis"], equation.params["sizes"]
+    starts, old = np.cumsum([0, *sizes]), shape_of(equation.invars[0])[axis]
+    return [
+        moved(tile, 1 + axis, int(start), old, size)
+        for start, size in zip(starts, sizes, strict=False)
+    ]
+
+
+def _dot(equation: JaxprEqn, left: Array, right: Array) -> Array:
+    (of_left, of_right), batch = equation.params["dimension_numbers"]
+    if any(batch):
+        raise NoKernelError("kernels have no products of several matrices")
+    count = len(of_left)
+    left = jnp.moveaxis(left, [1 + axis for axis in of_left], range(-count, 0))
+    right = jnp.moveaxis(right, [1 + axis for axis in of_right], range(1, 1 + count))
+    rows, columns = left.ndim - 1 - count, right.ndim - 1 - count
+    left = lax.expand_dims(left, range(left.ndim, left.ndim + columns))
+    right = lax.expand_dims(right, range(1, 1 + rows))
+    terms = left * right
+    return filled(terms.sum(range(1 + rows, 1 + rows + count)), _shape(equation))
+
+
+RULES: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(ELEMENTWISE, _elementwise),
+    "is_finite": _on_numbers(lambda number: jnp.abs(number) < jnp.inf),
+    "rem": _on_numbers(_remainder),
+    "iota": _iota,
+    "broadcast_in_dim": _broadcast,
+    "reshape": _reshape,
+    "squeeze": _reshape,
+    "transpose": _transpose,
+    "reduce_sum": _sum,
+    "reduce_and": _all,
+    "reduce_or": _any,
+    "slice": _slice,
+    "pad": _pad,
+    "concatenate": _concatenate,
+    "stack": _stack,
+    "unstack": _unstack,
+    "split": _split,
+    "dot_general": _dot,
+}
+"""How tiles become tiles, by the name of an operation: not every version of JAX has them all."""
