@@ -64,7 +64,7 @@ def _bind(
     """The operation of a function. What it closes over is an operand, what it leaves is none."""
     single = _single(operands, batched)
     known = jax.make_jaxpr(function)(*single)
-    consts = list(known.consts)
+    consts = [jnp.asarray(each) for each in known.consts]
     whole = jax.make_jaxpr(lambda consts, operands: eval_jaxpr(known.jaxpr, consts, *operands))(
         consts, single
     )

@@ -164,7 +164,8 @@ def _evaluate(jaxpr: Jaxpr, tiles: Sequence[Array]) -> list[Array]:
 
 
 def _check_type(var: Any) -> None:
-    if dtype_of(var) not in TYPES:
+    # Numbers of Python are doubles, where those are enabled, until they meet an array.
+    if dtype_of(var) not in TYPES and shape_of(var):
         raise NoKernelError(f"kernels do not compute with {dtype_of(var)}")
 
 
@@ -304,17 +305,16 @@ def _slice(equation: JaxprEqn, tile: Array) -> Array:
 
 
 def _pad(equation: JaxprEqn, tile: Array, padding: Array) -> Array:
-    del padding
-    value = equation.invars[1]
-    if not (isinstance(value, Literal) and value.val == 0):
-        raise NoKernelError("kernels pad with zeros alone")
     old, new = shape_of(equation.invars[0]), _shape(equation)
+    padding = lax.expand_dims(padding, range(1, tile.ndim))
     for axis, (low, _, interior) in enumerate(equation.params["padding_config"]):
         if interior:
             raise NoKernelError("kernels have no strides")
         if old[axis] != new[axis]:
-            tile = moved(tile, 1 + axis, -low, old[axis], new[axis])
-    return tile
+            tile = moved(tile, 1 + axis, -int(low), old[axis], new[axis])
+            index = indices(tile.shape[1 + axis], 1 + axis, tile.ndim) - int(low)
+            tile = jnp.where((index >= 0) & (index < old[axis]), tile, padding)
+    return filled(tile, new)
 
 
 def _concatenate(equation: JaxprEqn, *tiles: Array) -> Array:
@@ -347,7 +347,7 @@ def _split(equation: JaxprEqn, tile: Array) -> list[Array]:
     axis, sizes = equation.params["axis"], equation.params["sizes"]
     starts, old = np.cumsum([0, *sizes]), shape_of(equation.invars[0])[axis]
     return [
-        moved(tile, 1 + axis, int(start), old, size)
+        moved(tile, 1 + axis, int(start), old, int(size))
         for start, size in zip(starts, sizes, strict=False)
     ]
 

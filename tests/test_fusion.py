@@ -1,0 +1,168 @@
+"""Fused operations against the functions that they are made of; a CPU computes them as written."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from jax.extend.core import subjaxprs
+from jax.interpreters.partial_eval import dce_jaxpr
+
+import filtrax
+from filtrax import fusion, linalg
+from filtrax.filters import filter_trajectory
+from filtrax.fusion import fused
+from systems import beacon_model, beacon_trajectory
+
+
+@pytest.fixture
+def on_gpu(monkeypatch):
+    """Traces programs as for a GPU."""
+    monkeypatch.setattr(fusion, "for_gpu", lambda: True)
+    jax.clear_caches()
+    yield
+    jax.clear_caches()
+
+
+def operations_in(jaxpr):
+    """The equations of fused operations, not those inside of them."""
+    own = [e for e in jaxpr.eqns if e.primitive is fusion.operation]
+    if own:
+        return own
+    return [each for sub in subjaxprs(jaxpr) for each in operations_in(sub)]
+
+
+def weighted(matrix, vector, scale):
+    """Something of a matrix, a vector and a number, that is linear in none of them."""
+    factor = linalg.cholesky(linalg.product(matrix, matrix.T) + jnp.eye(len(matrix)))
+    white = linalg.solve_lower(factor, vector)
+    return {"white": scale * white, "sum": jnp.log(white**2 + 1).sum()}
+
+
+def arguments(*leading):
+    rng = np.random.default_rng(0)
+    shapes = ((3, 3), (3,), ())
+    return [jnp.asarray(rng.normal(size=(*leading, *shape))) for shape in shapes]
+
+
+def assert_alike(found, expected):
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), found, expected
+    )
+
+
+def test_a_cpu_traces_the_function_as_it_was_written():
+    traced = [str(jax.make_jaxpr(f)(*arguments())) for f in (fused(weighted), weighted)]
+    assert traced[0] == traced[1]
+
+
+@pytest.mark.usefixtures("on_gpu")
+@pytest.mark.parametrize("axes", [(0, 0, 0), (0, None, 0), (None, 1, None)])
+def test_values_and_derivatives_of_batches(axes):
+    # Rejects a shared operand that gets the gradient of one sequence, or the sum of all twice.
+    batches, single = arguments(5), arguments()
+    operands = [
+        one if axis is None else jnp.moveaxis(many, 0, axis)
+        for many, one, axis in zip(batches, single, axes, strict=True)
+    ]
+
+    def total(function):
+        def wrapped(*operands):
+            found = jax.vmap(function, axes)(*operands)
+            return sum(jnp.sin(each).sum() for each in jax.tree.leaves(found))
+
+        return wrapped
+
+    derivatives = (
+        lambda f: jax.value_and_grad(f, argnums=(0, 1, 2)),
+        lambda f: jax.jacfwd(f, argnums=(0, 1, 2)),
+        lambda f: jax.hessian(f, argnums=(0, 1)),
+    )
+    for derivative in derivatives:
+        found, expected = (
+            jax.jit(derivative(total(f)))(*operands) for f in (fused(weighted), weighted)
+        )
+        assert_alike(found, expected)
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_two_batches_are_one():
+    # Rejects a map in a map that becomes one kernel for each sequence of one of them.
+    matrices, vectors, scales = arguments(2)[0], arguments(4)[1], arguments(2, 4)[2]
+
+    def nested(function):
+        inner = jax.vmap(function, (None, 0, 0))
+        return jax.vmap(lambda matrix, scale: inner(matrix, vectors, scale))
+
+    found, expected = (nested(f)(matrices, scales) for f in (fused(weighted), weighted))
+    assert_alike(found, expected)
+    [operation] = operations_in(jax.make_jaxpr(nested(fused(weighted)))(matrices, scales).jaxpr)
+    assert operation.params["size"] == 8
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_a_gradient_is_one_operation_forward_and_one_backward_without_what_is_not_used():
+    # Rejects kernels that write diagnostics nobody asked for, each step.
+    def total(matrix, vector, scale):
+        return jax.vmap(fused(weighted), (0, 0, None))(matrix, vector, scale)["sum"].sum()
+
+    traced = jax.make_jaxpr(jax.value_and_grad(total))(*arguments(3)[:2], arguments()[2])
+    used, _ = dce_jaxpr(traced.jaxpr, True)
+    forward, backward = operations_in(used)
+    assert [each.aval.shape for each in forward.outvars] == [(3,)]
+    assert [each.aval.shape for each in backward.outvars] == [(3, 3, 3)]
+    assert arguments()[2].shape not in [each.aval.shape for each in forward.invars]
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_what_a_function_closes_over_is_differentiated():
+    matrix, vector, scale = arguments()
+
+    def total(inner):
+        return lambda m: inner(lambda v: weighted(m, v, scale))(vector)["sum"]
+
+    found, expected = (jax.jit(jax.grad(total(f)))(matrix) for f in (fused, lambda f: f))
+    assert_alike(found, expected)
+
+
+FILTERS = {
+    "ekf": filtrax.ExtendedKalmanFilter(),
+    "iterated_ekf": filtrax.ExtendedKalmanFilter(iterations=2),
+    "ukf": filtrax.UnscentedKalmanFilter(),
+    "ukf_paper": filtrax.UnscentedKalmanFilter(redraw=False),
+}
+
+
+VARIANTS = ("iterated_ekf", "ukf_paper")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.long if name in VARIANTS else []) for name in FILTERS],
+)
+def test_filters_have_the_values_and_gradients_that_they_have_without(name, monkeypatch):
+    trajectories = jax.tree.map(
+        lambda *leaves: jnp.stack(leaves), *(beacon_trajectory(3, seed) for seed in range(2))
+    )
+    seen = jnp.asarray([[[1, 1], [1, 0], [0, 0]], [[1, 1], [1, 1], [0, 1]]], bool)
+    trajectories = eqx.tree_at(
+        lambda t: t.observed, trajectories, seen, is_leaf=lambda leaf: leaf is None
+    )
+
+    def loss(model):
+        def one(trajectory):
+            beliefs, info = filter_trajectory(
+                FILTERS[name], model, trajectory, recompute=True, key=jr.key(0)
+            )
+            return beliefs.mean.sum() + beliefs.covariance.sum() + info.log_likelihood.sum()
+
+        return jax.vmap(one)(trajectories).sum()
+
+    expected = eqx.filter_jit(eqx.filter_value_and_grad(loss))(beacon_model())
+    monkeypatch.setattr(fusion, "for_gpu", lambda: True)
+    jax.clear_caches()
+    traced = eqx.filter_make_jaxpr(loss)(beacon_model())[0]
+    assert operations_in(traced.jaxpr)
+    assert_alike(eqx.filter_jit(eqx.filter_value_and_grad(loss))(beacon_model()), expected)
+    jax.clear_caches()
