@@ -6,6 +6,7 @@ sequences is one operation, too, and so is each of its derivatives.
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
@@ -17,7 +18,7 @@ from jax.interpreters import ad, batching, mlir
 from jax.interpreters import partial_eval as pe
 from jaxtyping import Array
 
-from filtrax.small_kernels import NoKernelError, dtype_of, run_kernel, shape_of
+from filtrax.small_kernels import NoKernelError, dtype_of, is_kernel, run_kernel, shape_of
 
 Function = TypeVar("Function", bound=Callable)
 
@@ -50,6 +51,20 @@ def fused(function: Function) -> Function:
         return jax.tree.unflatten(results[0], found)
 
     return cast(Function, one)
+
+
+def joined(function: Callable[[], Any]) -> Any:
+    """What a function without arguments gives, with fused operations in a row made one.
+
+    Two of them become one if the second needs a result of the first, and nothing that others make
+    of it. So a filter may be written in parts that are kernels of their own only if they must.
+    """
+    if not for_gpu():
+        return function()
+    traced, shape = jax.make_jaxpr(function, return_shape=True)()
+    jaxpr = traced.jaxpr.replace(eqns=_joined(traced.jaxpr.eqns, traced.jaxpr.outvars))
+    found = eval_jaxpr(jaxpr, traced.consts)
+    return jax.tree.unflatten(jax.tree.structure(shape), found)
 
 
 operation = Primitive("filtrax_fused")
@@ -199,7 +214,7 @@ def _transpose(
     linear = [ad.is_undefined_primal(operand) for operand in operands]
     known = [not each for each in linear]
     given = [not isinstance(each, ad.Zero) for each in cotangents]
-    like = [jax.ShapeDtypeStruct(shape_of(v), dtype_of(v)) for v in jaxpr.invars]
+    like = [_like(v) for v in jaxpr.invars]
 
     def transposed(*arguments):
         values, changes = arguments[: sum(known)], arguments[sum(known) :]
@@ -234,6 +249,58 @@ def _without_unused(used: list[bool], equation: JaxprEqn) -> tuple[list[bool], J
     params = equation.params | {"jaxpr": jaxpr, "batched": batched}
     invars, outvars = _chosen(needed, equation.invars), _chosen(used, equation.outvars)
     return needed, equation.replace(invars=invars, outvars=outvars, params=params)
+
+
+def _joined(equations: Sequence[JaxprEqn], results: Sequence[Any]) -> list[JaxprEqn]:
+    """The equations, in an order in which operations that can be joined are."""
+    places = [i for i, each in enumerate(equations) if each.primitive is operation]
+    for i, j in itertools.combinations(places, 2):
+        first, second = equations[i], equations[j]
+        before: list[JaxprEqn] = []
+        after: list[JaxprEqn] = []
+        for each in equations[i + 1 : j]:
+            (after if _needs(each, [first, *after]) else before).append(each)
+        if _needs(second, after) or not _needs(second, [first]):
+            continue
+        rest = [*after, *equations[j + 1 :]]
+        both = _joint(first, second, [*results, *(v for each in rest for v in each.invars)])
+        if both is not None:
+            return _joined([*equations[:i], *before, both, *rest], results)
+    return list(equations)
+
+
+def _needs(equation: JaxprEqn, others: Sequence[JaxprEqn]) -> bool:
+    """Whether an equation uses a result of others."""
+    return any(v is w for v in equation.invars for each in others for w in each.outvars)
+
+
+def _joint(first: JaxprEqn, second: JaxprEqn, used: Sequence[Any]) -> JaxprEqn | None:
+    """One operation for two, the second of which uses the first; None if it would be no kernel."""
+    if first.params["size"] != second.params["size"]:
+        return None
+    inner = [next((i for i, w in enumerate(first.outvars) if v is w), None) for v in second.invars]
+    outer = [i is None for i in inner]
+    kept = [any(v is w for w in used) for v in first.outvars]
+
+    def function(own, others):
+        found, rest = eval_jaxpr(first.params["jaxpr"], (), *own), iter(others)
+        given = [next(rest) if i is None else found[i] for i in inner]
+        return [*_chosen(kept, found), *eval_jaxpr(second.params["jaxpr"], (), *given)]
+
+    operands = first.params["jaxpr"].invars, _chosen(outer, second.params["jaxpr"].invars)
+    jaxpr = jax.make_jaxpr(function)(*([_like(v) for v in each] for each in operands)).jaxpr
+    if not is_kernel(jaxpr):
+        return None
+    batched = (*first.params["batched"], *_chosen(outer, second.params["batched"]))
+    return second.replace(
+        invars=[*first.invars, *_chosen(outer, second.invars)],
+        outvars=[*_chosen(kept, first.outvars), *second.outvars],
+        params=second.params | {"jaxpr": jaxpr, "batched": batched},
+    )
+
+
+def _like(variable: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape_of(variable), dtype_of(variable))
 
 
 operation.multiple_results = True

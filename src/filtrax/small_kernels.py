@@ -82,6 +82,14 @@ def run_kernel(
     return [each.reshape(shape) for each, shape in zip(found, shapes, strict=True)]
 
 
+def is_kernel(jaxpr: Jaxpr) -> bool:
+    """Whether a function can be a kernel."""
+    try:
+        return _largest(jaxpr) > 0
+    except NoKernelError:
+        return False
+
+
 def _power(number: int) -> int:
     """The largest power of two up to a number, at least 1."""
     return 1 << max(number.bit_length() - 1, 0)

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from filtrax.arrays import Control, Key
 from filtrax.beliefs import AbstractBelief, Gaussian
+from filtrax.fusion import joined
 from filtrax.model import StateSpaceModel
 from filtrax.sensors import Measurement
 
@@ -86,8 +87,12 @@ class AbstractBayesFilter(AbstractFilter[Belief], Generic[Belief, Predicted]):
         key: Key,
     ) -> tuple[Belief, Info]:
         predict_key, update_key = jr.split(key)
-        predicted = self.predict(model, belief, control, key=predict_key)
-        return self.update(model, predicted, measurement, key=update_key)
+
+        def both():
+            predicted = self.predict(model, belief, control, key=predict_key)
+            return self.update(model, predicted, measurement, key=update_key)
+
+        return joined(both)
 
 
 def all_finite(tree: Any) -> Bool[Array, ""]:

@@ -60,26 +60,25 @@ class ExtendedKalmanFilter(AbstractBayesFilter[Gaussian, Gaussian]):
         self, model: StateSpaceModel, predicted: Gaussian, measurement: Measurement, *, key: Key
     ) -> tuple[Gaussian, Info]:
         del key
-        seen = measurement.seen()
 
         def linearized_at(point):
-            """Innovation of the observation that is linearized at a point, with its Jacobian."""
+            """Residual of the observation that is linearized at a point, with its Jacobian."""
             expected, jacobian = self._linearize(model.observe, point)
-            offset = product(jacobian, model.state_space.difference(predicted.mean, point))
-            residual = model.observation_space.difference(measurement.value, expected) - offset
-            return jnp.where(seen, residual, 0.0), jacobian
+            return model.observation_space.difference(measurement.value, expected), jacobian
 
         @fused
         def condition_on(innovation, transposed):
             covariances = predicted.covariance, measurement.covariance
             return condition(innovation, transposed.T, *covariances, measurement.seen())
 
-        innovation, jacobian = linearized_at(predicted.mean)
+        residual, jacobian = linearized_at(predicted.mean)
+        innovation = jnp.where(measurement.seen(), residual, 0.0)
         first = last = condition_on(innovation, jacobian.T)
         mean = model.state_space.wrap(predicted.mean + first.shift)
         for _ in range(self.iterations - 1):
-            again, jacobian = linearized_at(mean)
-            last = condition_on(again, jacobian.T)
+            residual, jacobian = linearized_at(mean)
+            offset = product(jacobian, model.state_space.difference(predicted.mean, mean))
+            last = condition_on(residual - offset, jacobian.T)
             mean = model.state_space.wrap(predicted.mean + last.shift)
         return updated(mean, innovation, first, last)
 
