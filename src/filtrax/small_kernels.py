@@ -3,6 +3,9 @@
 Triton, which is used by way of Pallas, has arrays whose sizes are powers of two, and can neither
 cut nor join them. So a kernel computes with tiles: the same array of some sequences, filled up with
 zeros. A rule computes what an operation of JAX does, from tiles with zeros to tiles with zeros.
+
+Threads share the last axes of an array. A sum over the first one is done by each thread alone, one
+over others makes threads wait for each other. So products have the axis that is summed in front.
 """
 
 import functools
@@ -295,11 +298,11 @@ def moved(tile: Array, axis: int, shift: int, old: int, new: int) -> Array:
     """
     if tile.dtype == bool:
         return moved(tile.astype(jnp.int32), axis, shift, old, new) > 0
-    table = lax.expand_dims(tile, [axis + 1])
-    source = indices(tile.shape[axis], axis, table.ndim)
+    table = lax.expand_dims(jnp.moveaxis(tile, axis, 0), [axis + 1])
+    source = indices(tile.shape[axis], 0, table.ndim)
     target = indices(_wide(new), axis + 1, table.ndim)
     here = (source == target + shift) & (source < old) & (target < new)
-    return jnp.where(here, table, _zero(tile.dtype)).sum(axis, dtype=tile.dtype)
+    return jnp.where(here, table, _zero(tile.dtype)).sum(0, dtype=tile.dtype)
 
 
 def _slice(equation: JaxprEqn, tile: Array) -> Array:
@@ -365,13 +368,12 @@ def _dot(equation: JaxprEqn, left: Array, right: Array) -> Array:
     if any(batch):
         raise NoKernelError("kernels have no products of several matrices")
     count = len(of_left)
-    left = jnp.moveaxis(left, [1 + axis for axis in of_left], range(-count, 0))
-    right = jnp.moveaxis(right, [1 + axis for axis in of_right], range(1, 1 + count))
+    left = jnp.moveaxis(left, [1 + axis for axis in of_left], range(count))
+    right = jnp.moveaxis(right, [1 + axis for axis in of_right], range(count))
     rows, columns = left.ndim - 1 - count, right.ndim - 1 - count
     left = lax.expand_dims(left, range(left.ndim, left.ndim + columns))
-    right = lax.expand_dims(right, range(1, 1 + rows))
-    terms = left * right
-    return filled(terms.sum(range(1 + rows, 1 + rows + count)), _shape(equation))
+    right = lax.expand_dims(right, range(1 + count, 1 + count + rows))
+    return filled((left * right).sum(range(count)), _shape(equation))
 
 
 RULES: dict[str, Callable[..., Any]] = {

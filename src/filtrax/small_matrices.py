@@ -254,7 +254,8 @@ def log_sum_of_pairs(logarithms: Array) -> Array:
 
 
 def _product_in_kernel(equation: JaxprEqn, left: Array, right: Array) -> Array:
-    return filled(summed_product(left, right), shape_of(equation.outvars[0]))
+    left, right = jnp.moveaxis(left, -1, 0)[..., None], jnp.moveaxis(right, -2, 0)[..., None, :]
+    return filled((left * right).sum(0), shape_of(equation.outvars[0]))
 
 
 def _cholesky_in_kernel(equation: JaxprEqn, matrices: Array) -> Array:
