@@ -21,7 +21,7 @@ import jax.random as jr
 import numpy as np
 
 import filtrax
-from filtrax import small_matrices
+from filtrax import small_kernels, small_matrices
 from filtrax.training import filtering
 
 BATCH, STEPS, REPEATS, SEED = 128, 50, 15, 0
@@ -73,6 +73,7 @@ def value_and_gradient(filt, model, data):
 def measure(name, sizes, unrolled):
     """One row of the table."""
     small_matrices.LARGEST_UNROLLED = max(sizes) if unrolled else 0
+    small_matrices.LARGEST_SUMMED = small_kernels.LARGEST_RESULT = 0  # neither sums nor kernels
     jax.clear_caches()
     function, arguments = value_and_gradient(FILTERS[name], *linear_problem(sizes, jnp.float32))
     begin = time.perf_counter()

@@ -17,8 +17,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.experimental import pallas as pl
-from jax.experimental.pallas import triton
 from jax.extend.core import Jaxpr, JaxprEqn, Literal, subjaxprs
 from jaxtyping import Array
 
@@ -55,6 +53,13 @@ def run_kernel(
     are shared. Raises `NoKernelError` if the function has operations or types that kernels
     have not, or is too large.
     """
+    # Imported where a kernel is written: that takes a while, and Triton may leave JAX one day.
+    try:
+        from jax.experimental import pallas as pl
+        from jax.experimental.pallas import triton
+    except ImportError as error:
+        raise NoKernelError("this version of JAX cannot write kernels") from error
+
     largest = _largest(jaxpr)
     tile = _power(min(MOST_NUMBERS // largest, count // FEWEST_PROGRAMS))
     warps = min(_power(tile * largest // NUMBERS_PER_WARP), 4)

@@ -2,12 +2,13 @@
 
 What is fastest depends on the device and on how many matrices there are at once, neither of which
 is known where a function of one matrix is written. So the product, the Cholesky factor, the
-inverse of a triangular matrix and the logarithm of a sum are primitives of JAX, here with leading
-axes for batches.
+inverse of a triangular matrix, the diagonal and the logarithm of a sum are primitives of JAX, here
+with leading axes for batches.
 
 A library call costs a GPU one launch and hardly any work for a 4 x 4 matrix, and a CPU one call
 for each matrix of a batch, while the same algorithm written out is fused with its
-surroundings and vectorized over the batch. Large matrices are left to libraries.
+surroundings and vectorized over the batch. Large matrices are left to libraries. Functions that
+are kernels as a whole (`filtrax.fusion`) have programs of their own, in which matrices are tiles.
 """
 
 import functools
@@ -260,15 +261,13 @@ def _product_in_kernel(equation: JaxprEqn, left: Array, right: Array) -> Array:
 
 def _cholesky_in_kernel(equation: JaxprEqn, matrices: Array) -> Array:
     """L, column by column, each of which is then taken from what is left of A: A - l lᵀ."""
-    shape = shape_of(equation.outvars[0])
-    rows, columns = (indices(matrices.shape[axis], axis, matrices.ndim) for axis in (-2, -1))
+    shape, (rows, columns) = shape_of(equation.outvars[0]), _places(matrices)
 
     def step(j, state):
         rest, factors = state
         column = _selected(rest, columns == j, -1)
         row = _selected(rest, rows == j, -2)  # the same numbers, as A is symmetric
-        pivot = _selected(column, rows == j, -2)
-        root = jnp.sqrt(pivot)
+        root = jnp.sqrt(_selected(row, columns == j, -1))
         scale = 1 / root
         column = jnp.where(rows == j, root, column * scale)
         column = jnp.where(rows < j, jnp.zeros_like(column), column)
@@ -281,17 +280,36 @@ def _cholesky_in_kernel(equation: JaxprEqn, matrices: Array) -> Array:
 
 def _inverse_lower_in_kernel(equation: JaxprEqn, factors: Array) -> Array:
     """L⁻¹: a row of the identity is divided by Lⱼⱼ, and then taken Lᵢⱼ times from those below."""
-    shape = shape_of(equation.outvars[0])
-    rows, columns = (indices(factors.shape[axis], axis, factors.ndim) for axis in (-2, -1))
+    shape, (rows, columns) = shape_of(equation.outvars[0]), _places(factors)
+    diagonals = _selected(factors, rows == columns, -2)
 
     def step(j, inverses):
         column = _selected(factors, columns == j, -1)
-        row = _selected(inverses, rows == j, -2) / _selected(column, rows == j, -2)
+        row = _selected(inverses, rows == j, -2) / _selected(diagonals, columns == j, -1)
         below = jnp.where(rows > j, inverses - column * row, inverses)
         return jnp.where(rows == j, row, below)
 
     start = jnp.broadcast_to((rows == columns).astype(factors.dtype), factors.shape)
     return filled(_loop(shape[-1], step, start), shape)
+
+
+def _diagonal_in_kernel(equation: JaxprEqn, matrices: Array) -> Array:
+    del equation
+    rows, columns = _places(matrices)
+    return _selected(matrices, rows == columns, -1).squeeze(-1)
+
+
+def _diagonal_matrix_in_kernel(equation: JaxprEqn, vectors: Array) -> Array:
+    del equation
+    wide = jnp.broadcast_to(vectors[..., None], (*vectors.shape, vectors.shape[-1]))
+    rows, columns = _places(wide)
+    return jnp.where(rows == columns, wide, jnp.zeros_like(wide))
+
+
+def _places(matrices: Array) -> tuple[Array, Array]:
+    """In which row and in which column entries are."""
+    rows, columns = matrices.shape[-2:]
+    return indices(rows, -2, matrices.ndim), indices(columns, -1, matrices.ndim)
 
 
 def _selected(tile: Array, here: Array, axis: int) -> Array:
@@ -301,19 +319,6 @@ def _selected(tile: Array, here: Array, axis: int) -> Array:
 
 def _loop(size: int, step: Callable, start: Any) -> Any:
     return jax.lax.fori_loop(np.int32(0), np.int32(size), step, start)
-
-
-def _diagonal_in_kernel(equation: JaxprEqn, matrices: Array) -> Array:
-    del equation
-    rows, columns = (indices(matrices.shape[axis], axis, matrices.ndim) for axis in (-2, -1))
-    return jnp.where(rows == columns, matrices, jnp.zeros_like(matrices)).sum(-1)
-
-
-def _diagonal_matrix_in_kernel(equation: JaxprEqn, vectors: Array) -> Array:
-    del equation
-    rows, columns = (indices(vectors.shape[-1], axis, vectors.ndim + 1) for axis in (-2, -1))
-    wide = jnp.expand_dims(vectors, -1)
-    return jnp.where(rows == columns, wide, jnp.zeros_like(wide))
 
 
 product = _primitive(

@@ -20,7 +20,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from filtrax import small_matrices
+from filtrax import small_kernels, small_matrices
 from filtrax.arrays import Control, Observation, State
 from filtrax.checks import check_known
 from filtrax.filters import (
@@ -170,21 +170,23 @@ def arguments_of(problem: Problem) -> tuple[Any, ...]:
     return parameters, jnp.asarray(problem.readings), keys
 
 
-LIMITS = ("LARGEST_UNROLLED", "LARGEST_UNROLLED_ON_CPU", "LARGEST_TINY_ON_CPU")
-LIMITS += ("LARGEST_VECTORIZED_ON_CPU", "FEW_ON_CPU")
-"""Up to which sizes `small_matrices` does without libraries."""
+LIMITS = [(small_matrices, name) for name in ("LARGEST_UNROLLED", "LARGEST_UNROLLED_ON_CPU")]
+LIMITS += [(small_matrices, name) for name in ("LARGEST_TINY_ON_CPU", "LARGEST_VECTORIZED_ON_CPU")]
+LIMITS += [(small_matrices, name) for name in ("LARGEST_SUMMED", "FEW_ON_CPU")]
+LIMITS += [(small_kernels, "LARGEST_RESULT")]
+"""Up to which sizes we do without libraries."""
 
 
 @contextlib.contextmanager
 def library_calls() -> Iterator[None]:
-    """Within, no small matrix is unrolled: our own path of library calls."""
-    usual = {name: getattr(small_matrices, name) for name in LIMITS}
-    for name in LIMITS:
-        setattr(small_matrices, name, 0)
+    """Within, no small matrix is unrolled, and nothing a kernel: our own path of library calls."""
+    usual = [getattr(module, name) for module, name in LIMITS]
+    for module, name in LIMITS:
+        setattr(module, name, 0)
     jax.clear_caches()  # what was traced before would be found again
     try:
         yield
     finally:
-        for name, limit in usual.items():
-            setattr(small_matrices, name, limit)
+        for (module, name), limit in zip(LIMITS, usual, strict=True):
+            setattr(module, name, limit)
         jax.clear_caches()
