@@ -18,7 +18,7 @@ from jax.interpreters import ad, batching, mlir
 from jax.interpreters import partial_eval as pe
 from jaxtyping import Array
 
-from filtrax.small_kernels import NoKernelError, dtype_of, is_kernel, run_kernel, shape_of
+from filtrax.small_kernels import NoKernelError, dtype_of, is_kernel, lowering, run_kernel, shape_of
 
 Function = TypeVar("Function", bound=Callable)
 
@@ -127,14 +127,6 @@ def _kernel(
     except NoKernelError:
         return _inline(*operands, jaxpr=jaxpr, batched=batched, size=size)
     return [each[0] for each in found] if size is None else found
-
-
-def _lower_on_gpu(context: mlir.LoweringRuleContext, *operands: Any, **params: Any) -> Any:
-    # A program for several devices is divided among them after it was lowered, which a kernel
-    # cannot be.
-    devices = getattr(context.module_context.axis_context, "num_devices", 1)
-    program = _kernel if devices == 1 else _inline
-    return mlir.lower_fun(program, multiple_results=True)(context, *operands, **params)
 
 
 def _batch(
@@ -307,7 +299,7 @@ operation.multiple_results = True
 operation.def_impl(_inline)
 operation.def_abstract_eval(_shapes)
 mlir.register_lowering(operation, mlir.lower_fun(_inline, multiple_results=True))
-mlir.register_lowering(operation, _lower_on_gpu, "cuda")
+mlir.register_lowering(operation, lowering(_kernel, _inline, multiple_results=True), "cuda")
 batching.primitive_batchers[operation] = _batch
 ad.primitive_jvps[operation] = _jvp
 ad.primitive_transposes[operation] = _transpose

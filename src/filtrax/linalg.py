@@ -16,7 +16,6 @@ from jaxtyping import Array, Bool, Float
 
 from filtrax import small_matrices
 from filtrax.arrays import Scalar
-from filtrax.fusion import fused
 
 Function = TypeVar("Function", bound=Callable)
 
@@ -55,12 +54,12 @@ def symmetrize(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 def cholesky(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The lower triangular L with L Lᵀ = A; not finite where A is not positive definite."""
-    return _alone(small_matrices.cholesky.bind, symmetrize(matrix))
+    return small_matrices.cholesky.bind(symmetrize(matrix))
 
 
 def inverse_lower(factor: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """L⁻¹ of a lower triangular L."""
-    return _alone(small_matrices.inverse_lower.bind, factor)
+    return small_matrices.inverse_lower.bind(factor)
 
 
 def solve_lower(factor: Float[Array, "n n"], right: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
@@ -155,12 +154,6 @@ def gaussian_log_density(
     white = solve_lower(factor, residual)
     dimension = seen.sum().astype(residual.dtype)
     return -0.5 * ((white**2).sum() + log_determinant(factor) + dimension * math.log(2 * math.pi))
-
-
-def _alone(function: Callable[[Array], Array], matrix: Array) -> Array:
-    """A function of a matrix, as a kernel where a GPU would call a library otherwise."""
-    large = len(matrix) > small_matrices.LARGEST_UNROLLED
-    return fused(function)(matrix) if large else function(matrix)
 
 
 def _of_one_type(*arrays: Array) -> tuple[Array, ...]:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend.core import Jaxpr, JaxprEqn, Literal, subjaxprs
+from jax.interpreters import mlir
 from jaxtyping import Array
 
 MOST_NUMBERS = 8192
@@ -88,6 +89,21 @@ def run_kernel(
         name="filtrax_fused",
     )(*(operand.reshape(-1) for operand in operands))
     return [each.reshape(shape) for each, shape in zip(found, shapes, strict=True)]
+
+
+def lowering(program: Callable, otherwise: Callable, *, multiple_results: bool) -> Callable:
+    """Lowers an operation as a program with kernels, or as another one for several devices.
+
+    A program for several devices is divided among them after it was lowered, and a kernel cannot
+    be divided.
+    """
+
+    def lower(context, *operands, **params):
+        devices = getattr(context.module_context.axis_context, "num_devices", 1)
+        chosen = program if devices == 1 else otherwise
+        return mlir.lower_fun(chosen, multiple_results)(context, *operands, **params)
+
+    return lower
 
 
 def is_kernel(jaxpr: Jaxpr) -> bool:

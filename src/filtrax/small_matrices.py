@@ -26,7 +26,7 @@ from jax.interpreters import ad, batching, mlir
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array
 
-from filtrax.small_kernels import RULES, filled, indices, shape_of
+from filtrax.small_kernels import RULES, filled, indices, is_kernel, lowering, run_kernel, shape_of
 
 HAS_DEADLOCKS = jaxlib.version.__version_info__ < (0, 11, 2)
 """Whether batches of matrices must not be given to a library on a CPU (see `_in_turn`)."""
@@ -40,7 +40,8 @@ Larger ones would still run faster, but compile for longer than they are worth i
 
 LARGEST_SUMMED = 32
 """Products all of whose sizes are at most this are fused sums on a GPU, if they are not unrolled: a
-sum is fused with what comes before and after it, a call is not."""
+sum is fused with what comes before and after it, a call is not. Factors and inverses of matrices up
+to this size are kernels there."""
 
 LARGEST_UNROLLED_ON_CPU = 4
 """The same on a CPU, where larger ones are slower as well: a product that is fused with the one
@@ -68,15 +69,18 @@ def _primitive(
     on_cpu: Callable,
     on_gpu: Callable,
     in_kernel: Callable | None = None,
+    alone: Callable | None = None,
 ) -> Primitive:
+    """An operation with its programs; `alone` is that of a GPU in which it is a kernel."""
     primitive = Primitive(f"filtrax_{name}")
-    if in_kernel is not None:
-        RULES[primitive.name] = in_kernel
     primitive.def_impl(jax.jit(primitive.bind))
     primitive.def_abstract_eval(lambda *operands: ShapedArray(shape(*operands), operands[0].dtype))
-    for platform in ("cuda", "rocm"):
-        mlir.register_lowering(primitive, mlir.lower_fun(on_gpu, multiple_results=False), platform)
+    mlir.register_lowering(primitive, mlir.lower_fun(on_gpu, multiple_results=False), "rocm")
+    with_kernels = lowering(alone or on_gpu, on_gpu, multiple_results=False)
+    mlir.register_lowering(primitive, with_kernels, "cuda")
     mlir.register_lowering(primitive, mlir.lower_fun(on_cpu, multiple_results=False))
+    if in_kernel is not None:
+        RULES[primitive.name] = in_kernel
 
     def batch(operands, axes):
         pairs = list(zip(operands, axes, strict=True))
@@ -118,6 +122,10 @@ def _cholesky_on_gpu(matrices: Array) -> Array:
     return unrolled_cholesky(matrices) if unrolled else library_cholesky(matrices)
 
 
+def _cholesky_alone(matrices: Array) -> Array:
+    return _as_kernel(cholesky, _cholesky_on_gpu, matrices)
+
+
 def _inverse_lower_on_cpu(factors: Array) -> Array:
     own = factors.shape[-1] <= LARGEST_UNROLLED_ON_CPU or _vectorized(factors)
     return unrolled_inverse_lower(factors) if own else _in_turn(library_inverse_lower, factors)
@@ -126,6 +134,21 @@ def _inverse_lower_on_cpu(factors: Array) -> Array:
 def _inverse_lower_on_gpu(factors: Array) -> Array:
     unrolled = factors.shape[-1] <= LARGEST_UNROLLED
     return unrolled_inverse_lower(factors) if unrolled else library_inverse_lower(factors)
+
+
+def _inverse_lower_alone(factors: Array) -> Array:
+    return _as_kernel(inverse_lower, _inverse_lower_on_gpu, factors)
+
+
+def _as_kernel(primitive: Primitive, otherwise: Callable, matrices: Array) -> Array:
+    """One kernel for all matrices, where a GPU would call a library for matrices of their size."""
+    *_, rows, columns = matrices.shape
+    one = jax.make_jaxpr(primitive.bind)(jax.ShapeDtypeStruct((rows, columns), matrices.dtype))
+    flat = matrices.reshape(-1, rows, columns)
+    if LARGEST_UNROLLED < rows <= LARGEST_SUMMED and is_kernel(one.jaxpr):
+        [found] = run_kernel(one.jaxpr, [True], len(flat), flat)
+        return found.reshape(matrices.shape)
+    return otherwise(matrices)
 
 
 def _vectorized(matrices: Array) -> bool:
@@ -336,6 +359,7 @@ cholesky = _primitive(
     _cholesky_on_cpu,
     _cholesky_on_gpu,
     _cholesky_in_kernel,
+    _cholesky_alone,
 )
 """The lower triangular L with L Lᵀ = A for a symmetric A."""
 
@@ -345,6 +369,7 @@ inverse_lower = _primitive(
     _inverse_lower_on_cpu,
     _inverse_lower_on_gpu,
     _inverse_lower_in_kernel,
+    _inverse_lower_alone,
 )
 """L⁻¹ of a lower triangular L."""
 
