@@ -13,7 +13,7 @@ import filtrax
 from filtrax import fusion, linalg
 from filtrax.filters import filter_trajectory
 from filtrax.fusion import fused
-from systems import beacon_model, beacon_trajectory
+from systems import beacon_model, beacon_prior, beacon_trajectory
 
 
 @pytest.fixture
@@ -124,6 +124,47 @@ def test_what_a_function_closes_over_is_differentiated():
 
     found, expected = (jax.jit(jax.grad(total(f)))(matrix) for f in (fused, lambda f: f))
     assert_alike(found, expected)
+
+
+def in_parts(matrix, vector):
+    """The second needs the first directly, and the third what others made of the first."""
+    squared = fused(lambda matrix: linalg.product(matrix, matrix))(matrix)
+    moved = fused(lambda squared: linalg.product(squared, vector))(squared)
+    return fused(lambda x: linalg.product(x, moved))(jnp.cumsum(squared, 0)), squared
+
+
+@pytest.mark.usefixtures("on_gpu")
+@pytest.mark.parametrize(("dtype", "count"), [(jnp.float32, 2), (jnp.float64, 3)])
+def test_operations_in_a_row_are_one_where_they_are_kernels(dtype, count):
+    # Rejects an order in which something is needed before it is there.
+    operands = [each.astype(dtype) for each in arguments()[:2]]
+    together = lambda *operands: fusion.joined(lambda: in_parts(*operands))  # noqa: E731
+    assert_alike(jax.jit(together)(*operands), in_parts(*operands))
+    first, *others = operations_in(jax.make_jaxpr(together)(*operands).jaxpr)
+    assert [len(first.outvars), 1 + len(others)] == [2 if count == 2 else 1, count]
+    gradients = [
+        jax.grad(lambda *all_of, f=f: jnp.sin(f(*all_of)[0]).sum(), argnums=(0, 1))(*operands)
+        for f in (together, in_parts)
+    ]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4), *gradients)
+
+
+@pytest.mark.usefixtures("on_gpu")
+@pytest.mark.parametrize(("name", "count"), [("ekf", 1), ("iterated_ekf", 2), ("ukf", 3)])
+def test_the_algebra_of_a_step_is_few_operations(name, count):
+    # Rejects a prediction and an update that are kernels of their own.
+    single = lambda tree: jax.tree.map(  # noqa: E731
+        lambda leaf: leaf.astype(jnp.float32) if eqx.is_inexact_array(leaf) else leaf, tree
+    )
+    model, belief, control = single((beacon_model(), beacon_prior(), jnp.asarray([0.3, 0.15])))
+
+    def step(belief, value):
+        measurement = filtrax.Measurement(value, jnp.eye(2, dtype=jnp.float32))
+        return FILTERS[name].step(model, belief, control, measurement, key=jr.key(0))
+
+    value = jnp.asarray([6.0, -2.0], jnp.float32)
+    operations = operations_in(jax.make_jaxpr(step)(belief, value).jaxpr)
+    assert len(operations) == count
 
 
 FILTERS = {

@@ -204,6 +204,8 @@ def _check_type(var: Any) -> None:
 CALLS = {
     "jit": "jaxpr",
     "custom_jvp_call": "call_jaxpr",
+    "closed_call": "call_jaxpr",
+    "eval_jaxpr": "call_jaxpr",
     "filtrax_fused": "jaxpr",
 }
 """Operations that are functions, and under which name those are kept."""
