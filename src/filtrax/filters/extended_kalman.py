@@ -69,17 +69,17 @@ class ExtendedKalmanFilter(AbstractBayesFilter[Gaussian, Gaussian]):
         @fused
         def condition_on(innovation, transposed):
             covariances = predicted.covariance, measurement.covariance
-            return condition(innovation, transposed.T, *covariances, measurement.seen())
+            found = condition(innovation, transposed.T, *covariances, measurement.seen())
+            return model.state_space.wrap(predicted.mean + found.shift), found
 
         residual, jacobian = linearized_at(predicted.mean)
         innovation = jnp.where(measurement.seen(), residual, 0.0)
-        first = last = condition_on(innovation, jacobian.T)
-        mean = model.state_space.wrap(predicted.mean + first.shift)
+        mean, first = condition_on(innovation, jacobian.T)
+        last = first
         for _ in range(self.iterations - 1):
             residual, jacobian = linearized_at(mean)
             offset = product(jacobian, model.state_space.difference(predicted.mean, mean))
-            last = condition_on(residual - offset, jacobian.T)
-            mean = model.state_space.wrap(predicted.mean + last.shift)
+            mean, last = condition_on(residual - offset, jacobian.T)
         return updated(mean, innovation, first, last)
 
     def _linearize(

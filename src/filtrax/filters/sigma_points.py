@@ -198,10 +198,10 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
             found = condition(innovation, slope.T, None, noise, seen)
             covariance = symmetrize(product(factor, found.covariance, factor.T))
             shift, gain = product(factor, found.shift), product(factor, found.gain)
-            return innovation, found._replace(shift=shift, covariance=covariance, gain=gain)
+            mean = model.state_space.wrap(predicted.mean + shift)
+            return mean, innovation, found._replace(covariance=covariance, gain=gain)
 
-        innovation, found = conditioned(images, factor)
-        mean = model.state_space.wrap(predicted.mean + found.shift)
+        mean, innovation, found = conditioned(images, factor)
         return updated(mean, innovation, found, found)
 
 
@@ -233,9 +233,10 @@ def _update_with_predicted_points(
         covariance = joseph(gain, jnp.where(seen, transposed, 0.0).T, prior.covariance, noise)
         innovation = jnp.where(seen, space.difference(measurement.value, expected), 0.0)
         log_likelihood = gaussian_log_density(innovation, innovation_covariance, seen)
-        found = product(gain, innovation), covariance, innovation_covariance, gain, log_likelihood
-        return innovation, Conditioned(*found)
+        shift = product(gain, innovation)
+        found = shift, covariance, innovation_covariance, gain, log_likelihood
+        mean = model.state_space.wrap(prior.mean + shift)
+        return mean, innovation, Conditioned(*found)
 
-    innovation, found = conditioned(images, jacobian.T)
-    mean = model.state_space.wrap(prior.mean + found.shift)
+    mean, innovation, found = conditioned(images, jacobian.T)
     return updated(mean, innovation, found, found)
