@@ -233,13 +233,13 @@ def test_what_kernels_cannot_do_is_refused():
         in_one_kernel(lambda matrix: linalg.product(matrix, matrix), large)
 
 
-needs_no_gpu = pytest.mark.skipif(
+lowers_kernels = pytest.mark.skipif(
     jax.__version_info__ >= (0, 11) and jax.default_backend() == "cpu",
     reason="this version of JAX lowers kernels where there is a GPU alone",
 )
 
 
-@needs_no_gpu
+@lowers_kernels
 @pytest.mark.parametrize(("dtype", "kernels"), [(jnp.float32, 2), (jnp.float64, 0)])
 def test_a_gradient_of_an_update_is_two_kernels_on_a_gpu(dtype, kernels):
     def total(*arguments):
