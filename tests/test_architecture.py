@@ -122,3 +122,10 @@ assert "matplotlib" not in sys.modules
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.xdist_group("a group")
+def test_groups_of_tests_stay_together(request):
+    # Rejects a pytest that hides groups from its workers: tests then compile everything twice.
+    dealt_out_in_groups = getattr(request.config.option, "loadgroup", False)
+    assert request.node.nodeid.endswith("@a group") == dealt_out_in_groups
