@@ -1,8 +1,11 @@
 """Strict numerics for all tests: nothing is promoted or broadcast by accident."""
 
+import atexit
 import gc
 import importlib
 import os
+import shutil
+import tempfile
 
 # Tests compile much and run little: the compiler's optimizations cost more than they save, and so
 # do its threads, since tests run side by side.
@@ -11,6 +14,14 @@ os.environ.setdefault(
     "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
     "--xla_cpu_parallel_codegen_split_count=1",
 )
+
+# What one process has compiled, no other of the same run compiles again: workers inherit the
+# variables of the process that starts them, and so do the commands that tests run.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="filtrax-programs-")
+    atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import jax
 import pytest

@@ -1,6 +1,5 @@
 """A disc experiment that trains in seconds, and a run of it that many tests look at."""
 
-import contextlib
 import dataclasses
 import functools
 import os
@@ -8,9 +7,7 @@ import tempfile
 from pathlib import Path
 from unittest import mock
 
-import jax
 import numpy as np
-from jax.experimental.compilation_cache import compilation_cache
 
 from filtrax.experiments import building, ensembles, run
 from filtrax.experiments.evaluation import select
@@ -72,40 +69,13 @@ def finished() -> tuple[Path, dict, Recorder]:
     """The folder of a finished run, its result, and what its watch was told."""
     folder = Path(tempfile.mkdtemp(prefix="filtrax-")) / "tiny"
     watch = Recorder()
-    with mock.patch.object(ensembles, "build_ensemble", build_once), kept_programs(folder.parent):
+    with mock.patch.object(ensembles, "build_ensemble", build_once):
         return folder, run.train(EXPERIMENT, folder, watch), watch
 
 
-@contextlib.contextmanager
-def kept_programs(folder: Path):
-    """Compiled programs are written into a folder, where `environment` lets others find them."""
-    names = _cache_settings(folder)
-    before = {name: getattr(jax.config, name) for name in names}
-    for name, value in names.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            jax.config.update(name, value)
-        compilation_cache.reset_cache()
-
-
 def environment() -> dict[str, str]:
-    """For a process that shall do what this one does, without compiling everything again."""
-    folder = finished()[0].parent
-    settings = {name.upper(): str(value) for name, value in _cache_settings(folder).items()}
-    tests = str(Path(__file__).parent)
-    return os.environ | settings | {"PYTHONPATH": tests, "JAX_ENABLE_X64": "1"}
-
-
-def _cache_settings(folder: Path) -> dict[str, str | int]:
-    return {
-        "jax_compilation_cache_dir": str(folder / "programs"),
-        "jax_persistent_cache_min_compile_time_secs": 0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-    }
+    """For a process that shall do what this one does."""
+    return os.environ | {"PYTHONPATH": str(Path(__file__).parent), "JAX_ENABLE_X64": "1"}
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-import tiny_run
 from filtrax.reproduction.executors import (
     LEFT_TO_OTHERS,
     LostError,
@@ -183,9 +182,8 @@ def test_a_real_cluster_with_a_killed_worker_ends_with_the_same_records(tmp_path
     ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
     monkeypatch.setattr(sys, "argv", ["filtrax", "reproduce"])
     table, watch = tiny_table(NOISE), Recorder()
-    with tiny_run.kept_programs(tmp_path):
-        assert reproduce([table], Results(tmp_path / "here"), Plan())
-    cache = {name.upper(): str(value) for name, value in tiny_run._cache_settings(tmp_path).items()}
+    assert reproduce([table], Results(tmp_path / "here"), Plan())
+    cache = {name: value for name, value in os.environ.items() if name.startswith("JAX_")}
     settings = {"JAX_NUMPY_DTYPE_PROMOTION": "strict", "PYTHONPATH": os.pathsep.join(sys.path)}
     ray.init(
         num_cpus=2,

@@ -266,32 +266,23 @@ def test_every_program_of_every_table_can_be_traced(name, only_shapes, tmp_path)
                 trace(cells, tmp_path, whole=is_traced_whole(cells[0]))
 
 
-@pytest.fixture(scope="session")
-def environment(tmp_path_factory):
-    """Programs are kept for the other tables."""
-    return os.environ | {
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("programs")),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "COLUMNS": "120",
-    }
-
-
-def train(names, cells, environment, folder, *options):
+def train(names, cells, folder, *options):
     """Trains cells of tables in one process, which starts and compiles only once."""
     program = [sys.executable, "-m", "filtrax", "reproduce", *names, "--scale", "smoke"]
     only = [part for name in cells for part in ("--only", name)]
     command = [*program, *only, "--out", str(folder), *options]
+    environment = os.environ | {"COLUMNS": "120"}
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("half", [0, 1])
-def test_three_cells_of_every_table_train(half, environment, tmp_path):
+def test_three_cells_of_every_table_train(half, tmp_path):
     tables = {name: read_table(name) for name in DISC[half::2]}
     cells = {name: table.cells("smoke") for name, table in tables.items()}
     wanted = {name: trained(name) for name in tables}
     names = {cell.name for chosen in wanted.values() for cell in chosen}
-    done = train(tables, names, environment, tmp_path)
+    done = train(tables, names, tmp_path)
     assert done.returncode == 0, done.stderr
     for name, table in tables.items():
         assert f"of {len(cells[name])} cells at scale smoke" in done.stdout
@@ -301,10 +292,10 @@ def test_three_cells_of_every_table_train(half, environment, tmp_path):
 
 
 @pytest.mark.long
-def test_some_cells_of_the_tables_on_kitti_train(environment, tmp_path):
+def test_some_cells_of_the_tables_on_kitti_train(tmp_path):
     assert {*TRAINED} | {"kitti_sensor", "kitti_process"} == {*TABLES} - {*DISC} - {*PUSHING}
     cells = [name for names in TRAINED.values() for name in names]
-    done = train(TRAINED, cells, environment, tmp_path, "--set", "task.seed=1")
+    done = train(TRAINED, cells, tmp_path, "--set", "task.seed=1")
     assert done.returncode == 0, done.stderr
     for name in ("kitti_sensor", "kitti_process", *TRAINED):
         table = few_folds(read_table(name))
@@ -319,9 +310,9 @@ def test_some_cells_of_the_tables_on_kitti_train(environment, tmp_path):
 
 
 @pytest.mark.long
-def test_noise_of_pushing_is_tuned_by_hand_after_its_sensor_has_trained(environment, tmp_path):
+def test_noise_of_pushing_is_tuned_by_hand_after_its_sensor_has_trained(tmp_path):
     # What else trains is traced above.
-    done = train(["pushing_noise"], ["hand-tuned_dekf"], environment, tmp_path)
+    done = train(["pushing_noise"], ["hand-tuned_dekf"], tmp_path)
     assert done.returncode == 0, done.stderr
     for name, wanted in LONGEST_WAY.items():
         table = read_table(name)

@@ -24,7 +24,9 @@ def start(num_devices, *arguments):
     flags = (
         f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={num_devices}"
     )
-    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    # Programs are not kept: each process of several is to compile what it runs.
+    kept = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"} | kept
     command = [sys.executable, str(PROGRAM), *map(str, arguments)]
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
