@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: setup demo test long smoke speed docs lint types imports format ci clean
+.PHONY: setup demo test long docs whole smoke speed lint types imports format ci clean
 
 setup: $(READY)
 
@@ -23,6 +23,13 @@ test: $(READY)
 long: $(READY)
 	$(BIN)/pytest -n 2 --dist loadgroup -m long
 
+docs: $(READY)
+	$(BIN)/pytest -n 2 --dist loadgroup -m documentation
+
+# What the three above run, in one go: it starts once, and both cores are busy to the end.
+whole: $(READY)
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not speed"
+
 # Every cell of every table at its smallest: about half an hour on two cores.
 # What is done is not run again, so that it can be interrupted.
 smoke: $(READY)
@@ -31,9 +38,6 @@ smoke: $(READY)
 
 speed: $(READY)
 	$(BIN)/pytest -m speed
-
-docs: $(READY)
-	$(BIN)/pytest -n 2 -m documentation
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -49,7 +53,7 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-ci: lint types imports test long speed docs
+ci: lint types imports whole speed
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist

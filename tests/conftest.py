@@ -36,6 +36,17 @@ settings.register_profile("filtrax", deadline=None, derandomize=True, max_exampl
 settings.load_profile("filtrax")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Workers are given whole files, whose tests trace the same functions.
+
+    Some files name a group of several instead; documentation runs in processes of its own.
+    """
+    for item in items:
+        if not any(map(item.get_closest_marker, ("xdist_group", "documentation"))):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
 def pytest_collection_finish():
     """Tracing makes many objects and no garbage: to look for some each time takes a while."""
     gc.freeze()

@@ -140,6 +140,7 @@ def test_with_little_time_no_more_is_dealt_than_there_are_workers(fake, fake_ray
 
 
 @pytest.mark.long
+@pytest.mark.xdist_group("tiny_run")
 def test_turns_without_time_end_with_the_record_of_one_run(tmp_path):
     # A turn of no time trains one epoch; its state comes back and goes on.
     table = tiny_table()

@@ -275,8 +275,13 @@ def train(names, cells, folder, *options):
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
+def trains(what):
+    """Training takes long, in a process of its own: any worker may do one of them."""
+    return pytest.mark.xdist_group(f"training {what}")
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("half", [0, 1])
+@pytest.mark.parametrize("half", [pytest.param(half, marks=trains(half)) for half in (0, 1)])
 def test_three_cells_of_every_table_train(half, tmp_path):
     tables = {name: read_table(name) for name in DISC[half::2]}
     cells = {name: table.cells("smoke") for name, table in tables.items()}
@@ -292,6 +297,7 @@ def test_three_cells_of_every_table_train(half, tmp_path):
 
 
 @pytest.mark.long
+@trains("on kitti")
 def test_some_cells_of_the_tables_on_kitti_train(tmp_path):
     assert {*TRAINED} | {"kitti_sensor", "kitti_process"} == {*TABLES} - {*DISC} - {*PUSHING}
     cells = [name for names in TRAINED.values() for name in names]
@@ -310,6 +316,7 @@ def test_some_cells_of_the_tables_on_kitti_train(tmp_path):
 
 
 @pytest.mark.long
+@trains("on pushing")
 def test_noise_of_pushing_is_tuned_by_hand_after_its_sensor_has_trained(tmp_path):
     # What else trains is traced above.
     done = train(["pushing_noise"], ["hand-tuned_dekf"], tmp_path)
