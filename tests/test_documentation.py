@@ -1,10 +1,13 @@
 """What a reader reads is run: examples as scripts, Markdown block by block.
 
 Each runs in a fresh process with JAX as a user has it, not with the strict settings of the other
-tests. Rejected are: a name or signature that changed in the code and not in the text, an example
-that grew too long to read, a link to a file that moved, a public name that is explained nowhere, a
-setting, key or option that the text does not explain or gives another default, a table or page that
-does not follow from the records.
+tests. Pages alone share with these how little XLA optimizes: they compile much and run little, and
+examples show that its defaults work.
+
+Rejected are: a name or signature that changed in the code and not in the text, an example that grew
+too long to read, a link to a file that moved, a public name that is explained nowhere, a setting,
+key or option that the text does not explain or gives another default, a table or page that does not
+follow from the records.
 """
 
 import dataclasses
@@ -59,9 +62,10 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def run_as_user(program: str, folder: Path) -> str:
+def run_as_user(program: str, folder: Path, *, optimized: bool = True) -> str:
     """Runs a program in a process of its own and returns what it printed."""
-    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    ours = ["XLA_FLAGS"] if optimized else []
+    environment = {name: value for name, value in os.environ.items() if name not in ours}
     process = subprocess.run(
         [sys.executable, "-c", program],
         cwd=folder,
@@ -101,7 +105,7 @@ def test_example_is_short_runs_and_says_something(example, tmp_path):
 
 @pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=relative)
 def test_blocks_run_in_order(page, tmp_path):
-    run_as_user(blocks_as_program(page), tmp_path)
+    run_as_user(blocks_as_program(page), tmp_path, optimized=False)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=relative)
