@@ -224,6 +224,14 @@ def test_provenance_says_what_ran_where(monkeypatch):
     assert origin.provenance(seed=0, command="other")["command"] == "other"
 
 
+def test_absolute_paths_are_left_out_of_arguments_and_settings():
+    settings = {"task": {"poses": "/home/me/poses", "root": ""}, "rates": (1e-3,), "start": None}
+    shown = origin.without_folders(settings)
+    assert shown == {"task": {"poses": "poses", "root": ""}, "rates": [1e-3], "start": None}
+    assert origin.without_folders("task.poses=/home/me/poses") == "task.poses=poses"
+    assert origin.without_folders("task.poses=my/poses") == "task.poses=my/poses"
+
+
 def git(folder, *arguments):
     who = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
     command = ["git", *who, "-C", str(folder), *arguments]

@@ -49,13 +49,23 @@ def _command() -> str:
     program, *arguments = sys.argv
     path = Path(program)
     start = ["python", "-m", path.parent.name] if path.name == "__main__.py" else [path.name]
-    return shlex.join([*start, *map(_without_folders, arguments)])
+    return shlex.join([*start, *without_folders(arguments)])
 
 
-def _without_folders(argument: str) -> str:
-    """An absolute path means nothing on another machine, and may tell who the user is."""
-    path = Path(argument)
-    return path.name if path.is_absolute() else argument
+def without_folders(value: Any) -> Any:
+    """Arguments or settings in which an absolute path is its name alone, also behind KEY=.
+
+    Such a path means nothing on another machine, and may tell who the user is.
+    """
+    if isinstance(value, dict):
+        return {name: without_folders(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_folders(each) for each in value]
+    if not isinstance(value, str):
+        return value
+    *key, last = value.split("=", 1)
+    path = Path(last)
+    return "=".join([*key, path.name]) if path.is_absolute() else value
 
 
 def _commit() -> tuple[str | None, bool | None]:

@@ -15,7 +15,7 @@ from filtrax.experiments import config
 from filtrax.experiments.building import blank_ensemble
 from filtrax.experiments.ensembles import EnsembleTraining, Policy, Watch
 from filtrax.experiments.evaluation import Evaluation, select
-from filtrax.experiments.provenance import provenance
+from filtrax.experiments.provenance import provenance, without_folders
 from filtrax.experiments.records import read_json
 from filtrax.experiments.run import averages, trained_parts
 from filtrax.experiments.settings import Experiment, StartSettings
@@ -90,7 +90,7 @@ class GroupRun:
             "cell": cell.labels,
             "scale": self.scale,
             "origin": origin,
-            "config": config.as_dict(self._experiment(cell)),
+            "config": without_folders(config.as_dict(self._experiment(cell))),
         }
 
     def _record(
