@@ -118,6 +118,24 @@ def test_every_sequence_is_computed_however_they_are_dealt_out(count, programs, 
     assert_alike(found, matrices[:, 1:, :2] + matrices[:, 0].sum(-1)[:, None, None])
 
 
+@pytest.mark.parametrize("sizes", [(9, 9, 9), (16, 10, 33), (40, 40, 40)])
+def test_products_of_large_matrices_are_products_to_triton(sizes):
+    # Rejects operands in the wrong order, padding that leaks in, and tables of all terms.
+    rows, inner, columns = sizes
+    rng = np.random.default_rng(0)
+    left = jnp.asarray(rng.normal(size=(3, rows, inner)), jnp.float32)
+    right = jnp.asarray(rng.normal(size=(3, columns, inner)), jnp.float32)
+
+    def everything(left, right):
+        shifted = jnp.concatenate([left[1:], left[:9]]), jnp.pad(left, ((0, 0), (2, 0)))
+        return linalg.product(left, right.T), left @ right.T, jnp.split(left, [5], 1), shifted
+
+    [equation] = jax.make_jaxpr(fusion.fused(everything))(left[0], right[0]).eqns
+    assert small_kernels._largest(equation.params["jaxpr"]) <= (64 * 64, True)
+    found = in_one_kernel(everything, left, right)
+    assert_alike(found, jax.vmap(everything)(left, right), 1e-5)
+
+
 @pytest.mark.parametrize(
     ("states", "observed"), [(3, 2), pytest.param(1, 1, marks=pytest.mark.long), (5, 9)]
 )
@@ -230,7 +248,7 @@ def test_what_kernels_cannot_do_is_refused():
         in_one_kernel(jnp.ravel, matrices)
     large = jnp.ones((2, 40, 40), jnp.float32)
     with pytest.raises(NoKernelError, match="262144 numbers"):
-        in_one_kernel(lambda matrix: linalg.product(matrix, matrix), large)
+        in_one_kernel(lambda matrix: (matrix[:, :, None] * matrix[None]).sum(1), large)
 
 
 lowers_kernels = pytest.mark.skipif(

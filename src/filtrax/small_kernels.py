@@ -34,6 +34,16 @@ FEWEST_PROGRAMS = 256
 NUMBERS_PER_WARP = 1024
 """Threads that wait for each other cost more than they help where there is little to do."""
 
+FEWEST_TERMS = 1024
+"""A product of two matrices with as many terms is one to Triton in a program for one sequence: its
+operands go through shared memory, where a table of all terms would fill registers. Products of
+fewer terms, or with a side shorter than `SHORTEST_SIDE`, are sums over a table."""
+
+SHORTEST_SIDE = 8
+
+MANY_PROGRAMS = 512
+"""So many programs with such products keep a large GPU busy with one warp each; fewer have two."""
+
 TYPES = tuple(map(np.dtype, ("float32", "int32", "int64", "bool")))
 
 
@@ -61,9 +71,11 @@ def run_kernel(
     except ImportError as error:
         raise NoKernelError("this version of JAX cannot write kernels") from error
 
-    largest = _largest(jaxpr)
+    largest, has_products = _largest(jaxpr)
     tile = _power(min(MOST_NUMBERS // largest, count // FEWEST_PROGRAMS))
     warps = min(_power(tile * largest // NUMBERS_PER_WARP), 4)
+    if has_products:
+        tile, warps = 1, 1 if count >= MANY_PROGRAMS else 2
 
     def program(*refs):
         place = functools.partial(_place, pl.program_id(0) * tile, tile, count)
@@ -109,7 +121,7 @@ def lowering(program: Callable, otherwise: Callable, *, multiple_results: bool) 
 def is_kernel(jaxpr: Jaxpr) -> bool:
     """Whether a function can be a kernel."""
     try:
-        return _largest(jaxpr) > 0
+        return _largest(jaxpr)[0] > 0
     except NoKernelError:
         return False
 
@@ -161,19 +173,19 @@ def indices(size: int, axis: int, rank: int) -> Array:
     return lax.broadcasted_iota(jnp.int32, [size if i == axis else 1 for i in range(rank)], axis)
 
 
-def _largest(jaxpr: Jaxpr) -> int:
-    """How many numbers the largest tile of one sequence has."""
+def _largest(jaxpr: Jaxpr) -> tuple[int, bool]:
+    """How many numbers the largest tile of one sequence has, and whether there are products."""
     tiles = [jax.ShapeDtypeStruct((1, *map(_wide, shape_of(v))), dtype_of(v)) for v in jaxpr.invars]
     traced = jax.make_jaxpr(lambda tiles: _evaluate(jaxpr, tiles))(tiles)
 
-    def largest(jaxpr):
-        own = [math.prod(shape_of(v)) for equation in jaxpr.eqns for v in equation.outvars]
-        return max([*own, *map(largest, subjaxprs(jaxpr))], default=1)
+    def equations(jaxpr):
+        return [*jaxpr.eqns, *(each for inner in subjaxprs(jaxpr) for each in equations(inner))]
 
-    found = largest(traced.jaxpr)
+    every = equations(traced.jaxpr)
+    found = max((math.prod(shape_of(v)) for each in every for v in each.outvars), default=1)
     if found > LARGEST_RESULT:
         raise NoKernelError(f"an intermediate result has {found} numbers")
-    return found
+    return found, any(each.primitive is lax.dot_general_p for each in every)
 
 
 def _evaluate(jaxpr: Jaxpr, tiles: Sequence[Array]) -> list[Array]:
@@ -317,15 +329,42 @@ def _any(equation: JaxprEqn, tile: Array) -> Array:
 def moved(tile: Array, axis: int, shift: int, old: int, new: int) -> Array:
     """yⱼ = xⱼ₊ₛ for j < `new` along an axis with `old` entries, zero where there is no xⱼ₊ₛ.
 
-    No entry can be addressed, so that is a sum over a table in which places are compared.
+    No entry can be addressed, so that is a sum over a table in which places are compared, or a
+    product with a matrix of zeros and ones.
     """
     if tile.dtype == bool:
         return moved(tile.astype(jnp.int32), axis, shift, old, new) > 0
+
+    size, wide = tile.shape[axis], _wide(new)
+
+    def here(source, target):
+        return (source == target + shift) & (source < old) & (target < new)
+
+    if tile.ndim == 3 and _is_product((*tile.shape, wide), tile.dtype):
+        if axis == 1:
+            ones = here(indices(size, 2, 3), indices(wide, 1, 3))
+            return multiplied(ones.astype(tile.dtype), tile)
+        ones = here(indices(size, 1, 3), indices(wide, 2, 3))
+        return multiplied(tile, ones.astype(tile.dtype))
     table = lax.expand_dims(jnp.moveaxis(tile, axis, 0), [axis + 1])
-    source = indices(tile.shape[axis], 0, table.ndim)
-    target = indices(_wide(new), axis + 1, table.ndim)
-    here = (source == target + shift) & (source < old) & (target < new)
-    return jnp.where(here, table, _zero(tile.dtype)).sum(0, dtype=tile.dtype)
+    chosen = here(indices(size, 0, table.ndim), indices(wide, axis + 1, table.ndim))
+    return jnp.where(chosen, table, _zero(tile.dtype)).sum(0, dtype=tile.dtype)
+
+
+def multiplied(left: Array, right: Array) -> Array:
+    """A B for tiles of matrices."""
+    sizes = (max(left.shape[0], right.shape[0]), *left.shape[1:], right.shape[2])
+    if _is_product(sizes, left.dtype):
+        return lax.dot(left.squeeze(0), right.squeeze(0), precision=lax.Precision.HIGHEST)[None]
+    left, right = jnp.moveaxis(left, 2, 0)[..., None], jnp.moveaxis(right, 1, 0)[:, :, None, :]
+    return (left * right).sum(0)
+
+
+def _is_product(sizes: Sequence[int], dtype: Any) -> bool:
+    """Whether Triton multiplies matrices: how many, and rows, terms and columns of each product."""
+    count, *sides = sizes
+    few = math.prod(sides) < FEWEST_TERMS or min(sides) < SHORTEST_SIDE
+    return count == 1 and dtype == np.float32 and not few
 
 
 def _slice(equation: JaxprEqn, tile: Array) -> Array:
@@ -391,6 +430,10 @@ def _dot(equation: JaxprEqn, left: Array, right: Array) -> Array:
     if any(batch):
         raise NoKernelError("kernels have no products of several matrices")
     count = len(of_left)
+    if count == 1 and left.ndim == right.ndim == 3:
+        turned = [left if of_left == (1,) else left.swapaxes(1, 2)]
+        turned.append(right if of_right == (0,) else right.swapaxes(1, 2))
+        return filled(multiplied(*turned), _shape(equation))
     left = jnp.moveaxis(left, [1 + axis for axis in of_left], range(count))
     right = jnp.moveaxis(right, [1 + axis for axis in of_right], range(count))
     rows, columns = left.ndim - 1 - count, right.ndim - 1 - count

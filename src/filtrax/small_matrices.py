@@ -26,7 +26,16 @@ from jax.interpreters import ad, batching, mlir
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array
 
-from filtrax.small_kernels import RULES, filled, indices, is_kernel, lowering, run_kernel, shape_of
+from filtrax.small_kernels import (
+    RULES,
+    filled,
+    indices,
+    is_kernel,
+    lowering,
+    multiplied,
+    run_kernel,
+    shape_of,
+)
 
 HAS_DEADLOCKS = jaxlib.version.__version_info__ < (0, 11, 2)
 """Whether batches of matrices must not be given to a library on a CPU (see `_in_turn`)."""
@@ -278,8 +287,7 @@ def log_sum_of_pairs(logarithms: Array) -> Array:
 
 
 def _product_in_kernel(equation: JaxprEqn, left: Array, right: Array) -> Array:
-    left, right = jnp.moveaxis(left, -1, 0)[..., None], jnp.moveaxis(right, -2, 0)[..., None, :]
-    return filled((left * right).sum(0), shape_of(equation.outvars[0]))
+    return filled(multiplied(left, right), shape_of(equation.outvars[0]))
 
 
 def _cholesky_in_kernel(equation: JaxprEqn, matrices: Array) -> Array:
@@ -287,17 +295,20 @@ def _cholesky_in_kernel(equation: JaxprEqn, matrices: Array) -> Array:
     shape, (rows, columns) = shape_of(equation.outvars[0]), _places(matrices)
 
     def step(j, state):
-        rest, factors = state
+        # Threads wait for each other at each sum: these three do not wait for one another.
+        rest, diagonal, factors = state
         column = _selected(rest, columns == j, -1)
         row = _selected(rest, rows == j, -2)  # the same numbers, as A is symmetric
-        root = jnp.sqrt(_selected(row, columns == j, -1))
-        scale = 1 / root
-        column = jnp.where(rows == j, root, column * scale)
+        pivot = _selected(diagonal, columns == j, -1)
+        ratio = row / pivot
+        rest, diagonal = rest - column * ratio, diagonal - row * ratio
+        root = jnp.sqrt(pivot)
+        column = jnp.where(rows == j, root, column * (1 / root))
         column = jnp.where(rows < j, jnp.zeros_like(column), column)
-        rest = rest - column * (row * scale)
-        return rest, jnp.where(columns == j, column, factors)
+        return rest, diagonal, jnp.where(columns == j, column, factors)
 
-    _, factors = _loop(shape[-1], step, (matrices, jnp.zeros_like(matrices)))
+    diagonal = _selected(matrices, rows == columns, -2)
+    *_, factors = _loop(shape[-1], step, (matrices, diagonal, jnp.zeros_like(matrices)))
     return filled(factors, shape)
 
 

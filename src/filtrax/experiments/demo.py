@@ -21,6 +21,8 @@ LEARNED = Experiment(
             objective="sensor",
             train=("model.sensor",),
             num_epochs=4,
+            frames_per_batch=160,
+            warmup_steps=50,
             perturbed=False,
         ),
         StageSettings(num_epochs=9, frames_per_batch=160, warmup_steps=100),
