@@ -8,34 +8,25 @@ with leading axes for batches.
 A library call costs a GPU one launch and hardly any work for a 4 x 4 matrix, and a CPU one call
 for each matrix of a batch, while the same algorithm written out is fused with its
 surroundings and vectorized over the batch. Large matrices are left to libraries. Functions that
-are kernels as a whole (`filtrax.fusion`) have programs of their own, in which matrices are tiles.
+are kernels as a whole (`filtrax.fusion`) have rules for them (`filtrax.matrix_rules`).
 """
 
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import jaxlib.version
 import numpy as np
 from jax.core import ShapedArray
-from jax.extend.core import JaxprEqn, Primitive
+from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array
 
-from filtrax.small_kernels import (
-    RULES,
-    filled,
-    indices,
-    is_kernel,
-    lowering,
-    multiplied,
-    run_kernel,
-    shape_of,
-)
+from filtrax import matrix_rules
+from filtrax.small_kernels import RULES, is_kernel, lowering, run_kernel
 
 HAS_DEADLOCKS = jaxlib.version.__version_info__ < (0, 11, 2)
 """Whether batches of matrices must not be given to a library on a CPU (see `_in_turn`)."""
@@ -286,81 +277,12 @@ def log_sum_of_pairs(logarithms: Array) -> Array:
     return top + jnp.log(total)
 
 
-def _product_in_kernel(equation: JaxprEqn, left: Array, right: Array) -> Array:
-    return filled(multiplied(left, right), shape_of(equation.outvars[0]))
-
-
-def _cholesky_in_kernel(equation: JaxprEqn, matrices: Array) -> Array:
-    """L, column by column, each of which is then taken from what is left of A: A - l lᵀ."""
-    shape, (rows, columns) = shape_of(equation.outvars[0]), _places(matrices)
-
-    def step(j, state):
-        # Threads wait for each other at each sum: these three do not wait for one another.
-        rest, diagonal, factors = state
-        column = _selected(rest, columns == j, -1)
-        row = _selected(rest, rows == j, -2)  # the same numbers, as A is symmetric
-        pivot = _selected(diagonal, columns == j, -1)
-        ratio = row / pivot
-        rest, diagonal = rest - column * ratio, diagonal - row * ratio
-        root = jnp.sqrt(pivot)
-        column = jnp.where(rows == j, root, column * (1 / root))
-        column = jnp.where(rows < j, jnp.zeros_like(column), column)
-        return rest, diagonal, jnp.where(columns == j, column, factors)
-
-    diagonal = _selected(matrices, rows == columns, -2)
-    *_, factors = _loop(shape[-1], step, (matrices, diagonal, jnp.zeros_like(matrices)))
-    return filled(factors, shape)
-
-
-def _inverse_lower_in_kernel(equation: JaxprEqn, factors: Array) -> Array:
-    """L⁻¹: a row of the identity is divided by Lⱼⱼ, and then taken Lᵢⱼ times from those below."""
-    shape, (rows, columns) = shape_of(equation.outvars[0]), _places(factors)
-    diagonals = _selected(factors, rows == columns, -2)
-
-    def step(j, inverses):
-        column = _selected(factors, columns == j, -1)
-        row = _selected(inverses, rows == j, -2) / _selected(diagonals, columns == j, -1)
-        below = jnp.where(rows > j, inverses - column * row, inverses)
-        return jnp.where(rows == j, row, below)
-
-    start = jnp.broadcast_to((rows == columns).astype(factors.dtype), factors.shape)
-    return filled(_loop(shape[-1], step, start), shape)
-
-
-def _diagonal_in_kernel(equation: JaxprEqn, matrices: Array) -> Array:
-    del equation
-    rows, columns = _places(matrices)
-    return _selected(matrices, rows == columns, -1).squeeze(-1)
-
-
-def _diagonal_matrix_in_kernel(equation: JaxprEqn, vectors: Array) -> Array:
-    del equation
-    wide = jnp.broadcast_to(vectors[..., None], (*vectors.shape, vectors.shape[-1]))
-    rows, columns = _places(wide)
-    return jnp.where(rows == columns, wide, jnp.zeros_like(wide))
-
-
-def _places(matrices: Array) -> tuple[Array, Array]:
-    """In which row and in which column entries are."""
-    rows, columns = matrices.shape[-2:]
-    return indices(rows, -2, matrices.ndim), indices(columns, -1, matrices.ndim)
-
-
-def _selected(tile: Array, here: Array, axis: int) -> Array:
-    """The only entry along an axis that is here."""
-    return jnp.where(here, tile, jnp.zeros_like(tile)).sum(axis, keepdims=True)
-
-
-def _loop(size: int, step: Callable, start: Any) -> Any:
-    return jax.lax.fori_loop(np.int32(0), np.int32(size), step, start)
-
-
 product = _primitive(
     "product",
     lambda left, right: (*left.shape[:-1], right.shape[-1]),
     _product_on_cpu,
     _product_on_gpu,
-    _product_in_kernel,
+    matrix_rules.product,
 )
 """A B."""
 
@@ -369,7 +291,7 @@ cholesky = _primitive(
     lambda matrix: matrix.shape,
     _cholesky_on_cpu,
     _cholesky_on_gpu,
-    _cholesky_in_kernel,
+    matrix_rules.cholesky,
     _cholesky_alone,
 )
 """The lower triangular L with L Lᵀ = A for a symmetric A."""
@@ -379,7 +301,7 @@ inverse_lower = _primitive(
     lambda factor: factor.shape,
     _inverse_lower_on_cpu,
     _inverse_lower_on_gpu,
-    _inverse_lower_in_kernel,
+    matrix_rules.inverse_lower,
     _inverse_lower_alone,
 )
 """L⁻¹ of a lower triangular L."""
@@ -398,7 +320,7 @@ diagonal = _primitive(
     lambda matrix: matrix.shape[:-1],
     library_diagonal,
     library_diagonal,
-    _diagonal_in_kernel,
+    matrix_rules.diagonal,
 )
 """The entries Aᵢᵢ of a square A."""
 
@@ -407,7 +329,7 @@ diagonal_matrix = _primitive(
     lambda vector: (*vector.shape, vector.shape[-1]),
     library_diagonal_matrix,
     library_diagonal_matrix,
-    _diagonal_matrix_in_kernel,
+    matrix_rules.diagonal_matrix,
 )
 """The matrix that has a vector as its diagonal, and zeros elsewhere."""
 
