@@ -22,47 +22,45 @@ def product(equation: JaxprEqn, left: Array, right: Array) -> Array:
 
 
 def cholesky(equation: JaxprEqn, matrices: Array) -> Array:
-    """L, column by column, each of which is then taken from what is left of A: A - l lᵀ."""
+    """Lᵀ, row by row; what a row u explains is then taken from what is left of A: A - uᵀ u."""
     shape, (rows, columns) = shape_of(equation.outvars[0]), _places(matrices)
 
     def step(j, state):
-        # Threads wait for each other at each sum: these three do not wait for one another.
-        rest, diagonal, factors = state
-        column = _selected(rest, columns == j, -1)
-        row = _selected(rest, rows == j, -2)  # the same numbers, as A is symmetric
-        pivot = _selected(diagonal, columns == j, -1)
-        ratio = row / pivot
-        rest, diagonal = rest - column * ratio, diagonal - row * ratio
-        root = jnp.sqrt(pivot)
-        column = jnp.where(rows == j, root, column * (1 / root))
-        column = jnp.where(rows < j, jnp.zeros_like(column), column)
-        return rest, diagonal, jnp.where(columns == j, column, factors)
+        rest, upper = state
+        row = _selected(rest, rows == j)
+        pivot = jnp.where(columns == j, row, jnp.zeros_like(row)).sum(-1, keepdims=True)
+        inverse = 1 / pivot
+        rest = rest - _swap(row) * (row * inverse)
+        row = jnp.where(columns < j, jnp.zeros_like(row), row * (jnp.sqrt(pivot) * inverse))
+        return rest, jnp.where(rows == j, row, upper)
 
-    diagonal = _selected(matrices, rows == columns, -2)
-    *_, factors = _loop(shape[-1], step, (matrices, diagonal, jnp.zeros_like(matrices)))
-    return filled(factors, shape)
+    _, upper = _loop(shape[-1], step, (matrices, jnp.zeros_like(matrices)))
+    return filled(_swap(upper), shape)
 
 
 def inverse_lower(equation: JaxprEqn, factors: Array) -> Array:
-    """L⁻¹: a row of the identity is divided by Lⱼⱼ, and then taken Lᵢⱼ times from those below."""
+    """L⁻¹ = D⁻¹ M⁻¹ with the diagonal D of L, and ones on that of M.
+
+    Rows of the identity are taken Mᵢⱼ times from those below, which leaves M⁻¹.
+    """
     shape, (rows, columns) = shape_of(equation.outvars[0]), _places(factors)
-    diagonals = _selected(factors, rows == columns, -2)
+    scales = _swap(1 / _selected(factors, rows == columns))
+    upper = _swap(factors) * scales
 
     def step(j, inverses):
-        column = _selected(factors, columns == j, -1)
-        row = _selected(inverses, rows == j, -2) / _selected(diagonals, columns == j, -1)
-        below = jnp.where(rows > j, inverses - column * row, inverses)
-        return jnp.where(rows == j, row, below)
+        row = _selected(inverses, rows == j)
+        below = inverses - _swap(_selected(upper, rows == j)) * row
+        return jnp.where(rows > j, below, inverses)
 
     start = jnp.broadcast_to((rows == columns).astype(factors.dtype), factors.shape)
-    return filled(_loop(shape[-1], step, start), shape)
+    return filled(_loop(shape[-1], step, start) * scales, shape)
 
 
 def diagonal(equation: JaxprEqn, matrices: Array) -> Array:
     """Aᵢᵢ."""
     del equation
     rows, columns = _places(matrices)
-    return _selected(matrices, rows == columns, -1).squeeze(-1)
+    return _selected(matrices, rows == columns).squeeze(-2)
 
 
 def diagonal_matrix(equation: JaxprEqn, vectors: Array) -> Array:
@@ -79,9 +77,13 @@ def _places(matrices: Array) -> tuple[Array, Array]:
     return indices(rows, -2, matrices.ndim), indices(columns, -1, matrices.ndim)
 
 
-def _selected(tile: Array, here: Array, axis: int) -> Array:
-    """The only entry along an axis that is here."""
-    return jnp.where(here, tile, jnp.zeros_like(tile)).sum(axis, keepdims=True)
+def _selected(tiles: Array, here: Array) -> Array:
+    """The only entry of each column that is here. Of each row it would take a sum over threads."""
+    return jnp.where(here, tiles, jnp.zeros_like(tiles)).sum(-2, keepdims=True)
+
+
+def _swap(tiles: Array) -> Array:
+    return jnp.swapaxes(tiles, -1, -2)
 
 
 def _loop(size: int, step: Callable, start: Any) -> Any:
