@@ -243,10 +243,12 @@ def test_d8_the_mode_of_particles_is_the_one_of_largest_weight():
 def test_d9_default_sigma_weights_do_not_cancel(size):
     """A peer's default has a centre weight of -33,332 for ten components."""
     points = filtrax.UnscentedKalmanFilter().points(size, jnp.float32, key=jr.key(0))
-    for weights in (points.mean_weights, points.covariance_weights):
+    for parts in (points.mean_weights, points.covariance_weights):
+        weights = np.repeat(np.asarray(parts), points.counts)
         assert (weights > 0).all()
         assert (weights < 1).all()
         assert weights.sum() == pytest.approx(1.0, abs=1e-6)
-    offsets = points.offsets.scatter(jnp.eye(size, dtype=jnp.float32))
+    centre = jnp.zeros((1, size), jnp.float32)
+    offsets = (centre, *points.offsets.scatter(jnp.eye(size, dtype=jnp.float32)))
     second_moment = points.covariance(offsets, offsets)
     np.testing.assert_allclose(second_moment, np.eye(size), atol=1e-6)

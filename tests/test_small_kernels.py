@@ -238,6 +238,36 @@ def test_arrays_are_cut_joined_turned_and_summed_as_by_jax():
     assert_alike(found, jax.vmap(everything)(matrices), 1e-6)
 
 
+def test_a_row_for_all_rows_does_not_reach_into_the_padding():
+    # Rejects sums over rows that do not exist, from which a row was taken all the same.
+    matrices = jnp.asarray(np.random.default_rng(0).normal(size=(3, 5, 3)), jnp.float32)
+
+    def spread_of(matrix):
+        centred = jax.lax.sub(matrix, matrix[:1])
+        return centred.sum(0), (matrix * matrix[:1]).sum()
+
+    assert_alike(in_one_kernel(spread_of, matrices), jax.vmap(spread_of)(matrices))
+
+
+def test_parts_of_operands_and_of_results_are_loaded_and_stored_one_by_one():
+    # Rejects a part at the wrong place, padding that overwrites its neighbour, and tables.
+    matrices = jnp.asarray(np.random.default_rng(0).normal(size=(3, 21, 10)), jnp.float32)
+
+    def function(matrix):
+        centre, plus, minus = jnp.split(matrix, [1, 11])
+        left, right = jnp.split(matrix, [3], 1)
+        return (
+            jnp.concatenate([centre, plus + centre, minus - centre]),
+            jnp.concatenate([right, left], 1),
+            jnp.stack([plus[0], minus[9]], 1),
+            2 * jnp.concatenate([minus, plus]),
+        )
+
+    [equation] = jax.make_jaxpr(fusion.fused(lambda m: function(m)[:3]))(matrices[0]).eqns
+    assert small_kernels._largest(equation.params["jaxpr"]) == (256, False)
+    assert_alike(in_one_kernel(function, matrices), jax.vmap(function)(matrices), 1e-6)
+
+
 def test_what_kernels_cannot_do_is_refused():
     matrices = jnp.ones((2, 3, 3), jnp.float32)
     with pytest.raises(NoKernelError, match="float64"):

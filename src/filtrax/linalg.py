@@ -7,14 +7,14 @@ loop keeps what a factorization computed on its way.
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from filtrax import small_matrices
+from filtrax import fusion, small_matrices
 from filtrax.arrays import Scalar
 
 Function = TypeVar("Function", bound=Callable)
@@ -45,6 +45,19 @@ def product(left: Float[Array, "n k"], *others: Float[Array, "..."]) -> Float[Ar
         found = small_matrices.product.bind(*_of_one_type(left, matrix))
         left = found.reshape(left.shape[:1] + right.shape[1:])
     return left
+
+
+def product_of_parts(
+    left: Sequence[Float[Array, "_ n"]], right: Sequence[Float[Array, "_ m"]]
+) -> Float[Array, "n m"]:
+    """Aᵀ B of matrices whose rows are given in parts.
+
+    A kernel cannot join parts, and adds up the products of each; else one product of all is faster.
+    """
+    if fusion.for_gpu():
+        pairs = zip(left, right, strict=True)
+        return functools.reduce(jnp.add, (product(a.T, b) for a, b in pairs))
+    return product(jnp.concatenate([*left]).T, jnp.concatenate([*right]))
 
 
 def symmetrize(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:

@@ -8,10 +8,12 @@ Threads share the last axes of an array. A sum over the first one is done by eac
 over others makes threads wait for each other. So products have the axis that is summed in front.
 """
 
+import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -78,15 +80,21 @@ def run_kernel(
         tile, warps = 1, 1 if count >= MANY_PROGRAMS else 2
 
     def program(*refs):
-        place = functools.partial(_place, pl.program_id(0) * tile, tile, count)
-        tiles = []
-        for ref, var, each in zip(refs, jaxpr.invars, batched, strict=False):
-            where, inside = place(shape_of(var), each)
-            tiles.append(triton.load(ref.at[where], mask=inside, other=_zero(ref.dtype)))
-        found = _evaluate(jaxpr, tiles)
-        for ref, var, result in zip(refs[len(tiles) :], jaxpr.outvars, found, strict=True):
-            where, inside = place(shape_of(var), True)
-            triton.store(ref.at[where], jnp.broadcast_to(result, where.shape), mask=inside)
+        first = pl.program_id(0) * tile
+
+        def load(ref, shape, has_axis, part):
+            where, inside = _place(first, tile, count, shape, has_axis, part)
+            return triton.load(ref.at[where], mask=inside, other=_zero(ref.dtype))
+
+        operands = [
+            Operand(functools.partial(load, ref, shape_of(var), each), shape_of(var))
+            for ref, var, each in zip(refs, jaxpr.invars, batched, strict=False)
+        ]
+        found = _evaluate(jaxpr, operands)
+        for ref, var, result in zip(refs[len(operands) :], jaxpr.outvars, found, strict=True):
+            for part, each in _pieces(result):
+                where, inside = _place(first, tile, count, shape_of(var), True, part)
+                triton.store(ref.at[where], jnp.broadcast_to(each, where.shape), mask=inside)
 
     shapes = [(count, *shape_of(var)) for var in jaxpr.outvars]
     found = pl.pallas_call(
@@ -150,8 +158,82 @@ def _zero(dtype: Any) -> Array:
     return jnp.zeros((), dtype)
 
 
+class Part(NamedTuple):
+    """Entries of an array that are neighbours along an axis."""
+
+    axis: int
+    start: int
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Operand:
+    """An array in memory, which is loaded where it is needed, or the part of it that is.
+
+    **Attributes:**
+
+    - `load`: gives the tile of a part, or of all of it (None).
+    - `shape`: for one sequence.
+    """
+
+    load: Callable[[Part | None], Array]
+    shape: tuple[int, ...]
+
+    @functools.cached_property
+    def tile(self) -> Array:
+        """All of it."""
+        return self.load(None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Joined:
+    """Tiles in a row along an axis of an array. They are stored one by one, where it is a result.
+
+    **Attributes:**
+
+    - `tiles`: with the sizes that they have along the axis.
+    - `shape`: of the array, for one sequence.
+    """
+
+    tiles: Sequence[Array]
+    sizes: Sequence[int]
+    axis: int
+    shape: tuple[int, ...]
+
+    @property
+    def parts(self) -> list[tuple[Part, Array]]:
+        """Where each tile is in the array."""
+        starts = itertools.accumulate(self.sizes, initial=0)
+        return [
+            (Part(self.axis, start, size), tile)
+            for start, size, tile in zip(starts, self.sizes, self.tiles, strict=False)
+        ]
+
+    @functools.cached_property
+    def tile(self) -> Array:
+        """That of the array."""
+        moves = [
+            moved(tile, 1 + part.axis, -part.start, part.size, self.shape[self.axis])
+            for part, tile in self.parts
+        ]
+        either = jnp.logical_or if moves[0].dtype == bool else jnp.add
+        return functools.reduce(either, moves)
+
+
+Value = Array | Operand | Joined
+
+
+def _tile(value: Value) -> Array:
+    return value.tile if isinstance(value, Operand | Joined) else value
+
+
+def _pieces(value: Value) -> list[tuple[Part | None, Array]]:
+    """The tiles of a result, and which parts of it they are."""
+    return [*value.parts] if isinstance(value, Joined) else [(None, _tile(value))]
+
+
 def _place(
-    first: Array, tile: int, count: int, shape: Sequence[int], batched: bool
+    first: Array, tile: int, count: int, shape: Sequence[int], batched: bool, part: Part | None
 ) -> tuple[Array, Array]:
     """Where the numbers of a tile are in an array that lies flat, and which of them exist."""
     rank = 1 + len(shape)
@@ -161,9 +243,10 @@ def _place(
     else:
         where = indices(1, 0, rank)
         inside = where < 1
-    for axis, size in enumerate(shape, start=1):
-        index = indices(_wide(size), axis, rank)
-        where, inside = where * size + index, inside & (index < size)
+    for axis, size in enumerate(shape):
+        start, wanted = (part.start, part.size) if part and part.axis == axis else (0, size)
+        index = indices(_wide(wanted), 1 + axis, rank)
+        where, inside = where * size + (start + index), inside & (index < wanted)
     return where, inside
 
 
@@ -175,8 +258,18 @@ def indices(size: int, axis: int, rank: int) -> Array:
 
 def _largest(jaxpr: Jaxpr) -> tuple[int, bool]:
     """How many numbers the largest tile of one sequence has, and whether there are products."""
-    tiles = [jax.ShapeDtypeStruct((1, *map(_wide, shape_of(v))), dtype_of(v)) for v in jaxpr.invars]
-    traced = jax.make_jaxpr(lambda tiles: _evaluate(jaxpr, tiles))(tiles)
+
+    def load(var, part):
+        shape = list(shape_of(var))
+        if part is not None:
+            shape[part.axis] = part.size
+        return jnp.zeros((1, *map(_wide, shape)), dtype_of(var))
+
+    def trace():
+        operands = [Operand(functools.partial(load, v), shape_of(v)) for v in jaxpr.invars]
+        return [tile for each in _evaluate(jaxpr, operands) for _, tile in _pieces(each)]
+
+    traced = jax.make_jaxpr(trace)()
 
     def equations(jaxpr):
         return [*jaxpr.eqns, *(each for inner in subjaxprs(jaxpr) for each in equations(inner))]
@@ -188,9 +281,9 @@ def _largest(jaxpr: Jaxpr) -> tuple[int, bool]:
     return found, any(each.primitive is lax.dot_general_p for each in every)
 
 
-def _evaluate(jaxpr: Jaxpr, tiles: Sequence[Array]) -> list[Array]:
+def _evaluate(jaxpr: Jaxpr, operands: Sequence[Value]) -> list[Value]:
     """The function, computed with tiles."""
-    known = dict(zip(jaxpr.invars, tiles, strict=True))
+    known = dict(zip(jaxpr.invars, operands, strict=True))
     for var in jaxpr.invars:
         _check_type(var)
 
@@ -201,9 +294,9 @@ def _evaluate(jaxpr: Jaxpr, tiles: Sequence[Array]) -> list[Array]:
 
     for equation in jaxpr.eqns:
         found = _apply(equation, [read(atom) for atom in equation.invars])
-        for var, tile in zip(equation.outvars, found, strict=True):
+        for var, value in zip(equation.outvars, found, strict=True):
             _check_type(var)
-            known[var] = tile
+            known[var] = value
     return [read(atom) for atom in jaxpr.outvars]
 
 
@@ -223,7 +316,7 @@ CALLS = {
 """Operations that are functions, and under which name those are kept."""
 
 
-def _apply(equation: JaxprEqn, tiles: Sequence[Array]) -> Sequence[Array]:
+def _apply(equation: JaxprEqn, values: Sequence[Value]) -> Sequence[Value]:
     name = equation.primitive.name
     if name in CALLS:
         inner = equation.params[CALLS[name]]
@@ -231,10 +324,12 @@ def _apply(equation: JaxprEqn, tiles: Sequence[Array]) -> Sequence[Array]:
             raise NoKernelError(
                 f"the function in {name} has constants, or is for several sequences"
             )
-        return _evaluate(getattr(inner, "jaxpr", inner), tiles)
+        return _evaluate(getattr(inner, "jaxpr", inner), values)
     if name not in RULES:
         raise NoKernelError(f"kernels have no {name}")
-    found = RULES[name](equation, *tiles)
+    if name == "split" and isinstance(values[0], Operand):
+        return [values[0].load(part) for part in _parts(equation)]
+    found = RULES[name](equation, *map(_tile, values))
     return found if equation.primitive.multiple_results else [found]
 
 
@@ -275,7 +370,7 @@ def _on_numbers(function: Callable[..., Array]) -> Callable[..., Array]:
         ranked = [lax.expand_dims(tile, range(tile.ndim, rank)) for tile in tiles]
         wide = np.broadcast_shapes(*(tile.shape for tile in ranked))
         found = function(*(jnp.broadcast_to(tile, wide) for tile in ranked))
-        alike = all(tile.ndim == rank for tile in tiles)
+        alike = all(shape_of(atom) == _shape(equation) for atom in equation.invars)
         kept = alike and equation.primitive.name in KEEP_ZEROS
         return found if kept else filled(found, _shape(equation))
 
@@ -390,24 +485,15 @@ def _pad(equation: JaxprEqn, tile: Array, padding: Array) -> Array:
     return filled(tile, new)
 
 
-def _concatenate(equation: JaxprEqn, *tiles: Array) -> Array:
+def _concatenate(equation: JaxprEqn, *tiles: Array) -> Joined:
     axis = equation.params["dimension"]
-    return _joined(equation, axis, [shape_of(v)[axis] for v in equation.invars], tiles)
+    return Joined(tiles, [shape_of(v)[axis] for v in equation.invars], axis, _shape(equation))
 
 
-def _stack(equation: JaxprEqn, *tiles: Array) -> Array:
+def _stack(equation: JaxprEqn, *tiles: Array) -> Joined:
     axis = equation.params["axis"]
     single = [lax.expand_dims(tile, [1 + axis]) for tile in tiles]
-    return _joined(equation, axis, [1] * len(tiles), single)
-
-
-def _joined(equation: JaxprEqn, axis: int, sizes: Sequence[int], tiles: Sequence[Array]) -> Array:
-    starts, new = np.cumsum([0, *sizes]), _shape(equation)[axis]
-    parts = [
-        moved(tile, 1 + axis, -int(start), size, new)
-        for tile, start, size in zip(tiles, starts, sizes, strict=False)
-    ]
-    return functools.reduce(jnp.logical_or if parts[0].dtype == bool else jnp.add, parts)
+    return Joined(single, [1] * len(tiles), axis, _shape(equation))
 
 
 def _unstack(equation: JaxprEqn, tile: Array) -> list[Array]:
@@ -416,13 +502,16 @@ def _unstack(equation: JaxprEqn, tile: Array) -> list[Array]:
     return [moved(tile, 1 + axis, i, old, 1).squeeze(1 + axis) for i in range(old)]
 
 
+def _parts(equation: JaxprEqn) -> list[Part]:
+    """Into what an array is split."""
+    axis, sizes = equation.params["axis"], [int(size) for size in equation.params["sizes"]]
+    starts = itertools.accumulate(sizes, initial=0)
+    return [Part(axis, start, size) for start, size in zip(starts, sizes, strict=False)]
+
+
 def _split(equation: JaxprEqn, tile: Array) -> list[Array]:
-    axis, sizes = equation.params["axis"], equation.params["sizes"]
-    starts, old = np.cumsum([0, *sizes]), shape_of(equation.invars[0])[axis]
-    return [
-        moved(tile, 1 + axis, int(start), old, int(size))
-        for start, size in zip(starts, sizes, strict=False)
-    ]
+    old = shape_of(equation.invars[0])
+    return [moved(tile, 1 + p.axis, p.start, old[p.axis], p.size) for p in _parts(equation)]
 
 
 def _dot(equation: JaxprEqn, left: Array, right: Array) -> Array:

@@ -37,11 +37,10 @@ class MonteCarloUnscentedKalmanFilter(AbstractSigmaPointFilter):
                 f"samples cannot be whitened: got {self.num_samples}."
             )
         samples = whiten(jr.normal(key, (self.num_samples, size), dtype))
-        weights = jnp.append(
-            jnp.zeros(1, dtype), jnp.full(self.num_samples, 1, dtype) / self.num_samples
-        )
+        weights = (jnp.zeros((), dtype), jnp.asarray(1 / self.num_samples, dtype))
         return SigmaPoints(
-            offsets=Scattered(jnp.concatenate([jnp.zeros((1, size), dtype), samples])),
+            offsets=Scattered(samples),
+            counts=(1, self.num_samples),
             mean_weights=weights,
             covariance_weights=weights,
             about_centre=jnp.asarray(False),

@@ -6,13 +6,14 @@ centre point is the reference about which angles are averaged.
 """
 
 import abc
+import itertools
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from filtrax.arrays import Control, Key
+from filtrax.arrays import Control, Key, Scalar
 from filtrax.beliefs import Gaussian
 from filtrax.filters.base import AbstractBayesFilter, Info
 from filtrax.filters.kalman_update import Conditioned, condition, joseph, updated
@@ -24,6 +25,7 @@ from filtrax.linalg import (
     marginal,
     precise,
     product,
+    product_of_parts,
     square_root,
     symmetrize,
 )
@@ -31,62 +33,63 @@ from filtrax.model import StateSpaceModel
 from filtrax.sensors import Measurement
 from filtrax.spaces import Space
 
+Parts = tuple[Float[Array, "_ _"], ...]
+"""A row for each point, in parts: the centre's, then those of points with the same weight. A kernel
+can neither cut nor join arrays, so what filters do with points they do with each part."""
+
+Weights = tuple[Scalar, ...]
+"""That of each point, for each part."""
+
 
 class AbstractOffsets(eqx.Module):
-    """Whitened offsets ξᵢ."""
+    """Whitened offsets ξᵢ; the centre's is zero."""
 
     @abc.abstractmethod
-    def scatter(self, slope: Float[Array, "x y"]) -> Float[Array, "n y"]:
-        """The images ξᵢᵀ D of the offsets under a linear function."""
+    def scatter(self, slope: Float[Array, "x y"]) -> Parts:
+        """The images ξᵢᵀ D of the offsets under a linear function, without the centre's."""
 
     @abc.abstractmethod
-    def slope(
-        self, weights: Float[Array, " n"], deviations: Float[Array, "n y"]
-    ) -> Float[Array, "x y"]:
+    def slope(self, weights: Weights, deviations: Parts) -> Float[Array, "x y"]:
         """D = Σ wᵢ ξᵢ aᵢᵀ, the linear function that is closest to deviations."""
 
 
 class Scattered(AbstractOffsets):
-    """Any offsets."""
+    """Any offsets; the centre's is not among them."""
 
     offsets: Float[Array, "n x"]
 
-    def scatter(self, slope: Float[Array, "x y"]) -> Float[Array, "n y"]:
-        return product(self.offsets, slope)
+    def scatter(self, slope: Float[Array, "x y"]) -> Parts:
+        return (product(self.offsets, slope),)
 
-    def slope(
-        self, weights: Float[Array, " n"], deviations: Float[Array, "n y"]
-    ) -> Float[Array, "x y"]:
-        return product((weights[:, None] * self.offsets).T, deviations)
+    def slope(self, weights: Weights, deviations: Parts) -> Float[Array, "x y"]:
+        return weights[1] * product(self.offsets.T, deviations[1])
 
 
 class Paired(AbstractOffsets):
-    """Zero and pairs ± s eᵢ: products with them are sums and differences of rows."""
+    """Pairs ± s eᵢ: products with them are sums and differences of rows."""
 
     distance: Float[Array, ""]
 
-    def scatter(self, slope: Float[Array, "x y"]) -> Float[Array, "n y"]:
+    def scatter(self, slope: Float[Array, "x y"]) -> Parts:
         far = self.distance * slope
-        return jnp.concatenate([jnp.zeros_like(far[:1]), far, -far])
+        return far, -far
 
-    def slope(
-        self, weights: Float[Array, " n"], deviations: Float[Array, "n y"]
-    ) -> Float[Array, "x y"]:
-        pairs = len(weights) // 2
-        weighted = weights[1:, None] * deviations[1:]
-        return self.distance * (weighted[:pairs] - weighted[pairs:])
+    def slope(self, weights: Weights, deviations: Parts) -> Float[Array, "x y"]:
+        _, plus, minus = deviations
+        return self.distance * (weights[1] * plus - weights[2] * minus)
 
 
 class SigmaPoints(eqx.Module):
     """Whitened offsets with their weights for means and for covariances.
 
     Deviations are taken from the mean or, where `about_centre` is true, from the image of the
-    centre point.
+    centre point. `counts` says how many points the parts have, with the centre in front.
     """
 
     offsets: AbstractOffsets
-    mean_weights: Float[Array, " n"]
-    covariance_weights: Float[Array, " n"]
+    counts: tuple[int, ...] = eqx.field(static=True)
+    mean_weights: Weights
+    covariance_weights: Weights
     about_centre: Bool[Array, ""]
 
     def spread(
@@ -94,22 +97,48 @@ class SigmaPoints(eqx.Module):
     ) -> tuple[Float[Array, "n x"], Float[Array, "x x"]]:
         """The points μ + L ξᵢ of a belief, and L."""
         factor = square_root(belief.covariance)
-        return jax.vmap(space.wrap)(belief.mean[None, :] + self.offsets.scatter(factor.T)), factor
+        centre = belief.mean[None, :]
+        around = (centre + part for part in self.offsets.scatter(factor.T))
+        parts = (jax.vmap(space.wrap)(part) for part in (centre, *around))
+        return jnp.concatenate([*parts]), factor
 
-    def mean(self, space: Space, images: Float[Array, "n y"]) -> Float[Array, " y"]:
-        """Σ wᵢ yᵢ."""
-        return space.mean(images, self.mean_weights, reference=images[0])
+    def split(self, images: Float[Array, "n y"]) -> Parts:
+        """Rows in parts."""
+        ends = itertools.accumulate(self.counts[:-1])
+        return tuple(jnp.split(images, [*ends]))
 
-    def deviations(
-        self, space: Space, images: Float[Array, "n y"], mean: Float[Array, " y"]
-    ) -> Float[Array, "n y"]:
+    def mean(self, space: Space, images: Parts) -> Float[Array, " y"]:
+        """Σ wᵢ yᵢ: the image of the centre, and the mean of how others differ from it."""
+        centre = images[0][0]
+        others = _differences(space, images[1:], centre)
+        pairs = zip(self.mean_weights[1:], others, strict=True)
+        return space.wrap(sum((weight * part.sum(0) for weight, part in pairs), centre))
+
+    def mean_of(self, values: Float[Array, "n x x"]) -> Float[Array, "x x"]:
+        """Σ wᵢ Aᵢ of matrices."""
+        pairs = zip(self.mean_weights, self.counts, strict=True)
+        weights = jnp.concatenate([jnp.full(count, weight) for weight, count in pairs])
+        return jnp.tensordot(weights, values, 1)
+
+    def deviations(self, space: Space, images: Parts, mean: Float[Array, " y"]) -> Parts:
         """yᵢ - ȳ."""
-        centre = jnp.where(self.about_centre, images[0], mean)
-        return jax.vmap(space.difference, (0, None))(images, centre)
+        return _differences(space, images, jnp.where(self.about_centre, images[0][0], mean))
 
-    def covariance(self, a: Float[Array, "n y"], b: Float[Array, "n z"]) -> Float[Array, "y z"]:
+    def residuals(self, deviations: Parts, slope: Float[Array, "x y"]) -> Parts:
+        """What a linear function leaves of deviations: aᵢ - D ξᵢ."""
+        centre, *others = deviations
+        pairs = zip(others, self.offsets.scatter(slope), strict=True)
+        return (centre, *(part - linear for part, linear in pairs))
+
+    def covariance(self, a: Parts, b: Parts) -> Float[Array, "_ _"]:
         """Σ wᵢ aᵢ bᵢᵀ."""
-        return product((self.covariance_weights[:, None] * a).T, b)
+        weighted = [weight * part for weight, part in zip(self.covariance_weights, a, strict=True)]
+        return product_of_parts(weighted, b)
+
+
+def _differences(space: Space, images: Parts, reference: Float[Array, " y"]) -> Parts:
+    difference = jax.vmap(space.difference, (0, None))
+    return tuple(difference(part, reference) for part in images)
 
 
 class PredictedPoints(eqx.Module):
@@ -159,12 +188,13 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
         before, _ = fused(lambda belief: points.spread(space, belief))(belief)
         after = jax.vmap(lambda x: space.wrap(model.process(x, control)))(before)
         noises = jax.vmap(lambda x: model.process_noise.covariance(x, control))(before)
-        noise = jnp.tensordot(points.mean_weights, noises, 1)
+        noise = points.mean_of(noises)
 
         @fused
         def moments(after, noise):
-            mean = points.mean(space, after)
-            deviations = points.deviations(space, after, mean)
+            images = points.split(after)
+            mean = points.mean(space, images)
+            deviations = points.deviations(space, images, mean)
             return mean, symmetrize(points.covariance(deviations, deviations) + noise)
 
         predicted = Gaussian(*moments(after, noise))
@@ -184,15 +214,16 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
         points = self.points(model.state_space.size, predicted.mean.dtype, key=key)
         spread = fused(lambda belief: points.spread(model.state_space, belief))
         states, factor = spread(predicted)
-        images = jax.vmap(model.observe)(states)
+        observed = jax.vmap(model.observe)(states)
 
         @fused
-        def conditioned(images, factor):
+        def conditioned(observed, factor):
             space, seen = model.observation_space, measurement.seen()
+            images = points.split(observed)
             expected = points.mean(space, images)
             deviations = points.deviations(space, images, expected)
             slope = points.offsets.slope(points.covariance_weights, deviations)
-            residuals = deviations - points.offsets.scatter(slope)
+            residuals = points.residuals(deviations, slope)
             noise = measurement.covariance + points.covariance(residuals, residuals)
             innovation = jnp.where(seen, space.difference(measurement.value, expected), 0.0)
             found = condition(innovation, slope.T, None, noise, seen)
@@ -201,7 +232,7 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
             mean = model.state_space.wrap(predicted.mean + shift)
             return mean, innovation, found._replace(covariance=covariance, gain=gain)
 
-        mean, innovation, found = conditioned(images, factor)
+        mean, innovation, found = conditioned(observed, factor)
         return updated(mean, innovation, found, found)
 
 
@@ -217,17 +248,19 @@ def _update_with_predicted_points(
     Σ̂ contains the current Q, while S and K do not.
     """
     points, prior = predicted.points, predicted.belief
-    images = jax.vmap(model.observe)(predicted.states)
+    observed = jax.vmap(model.observe)(predicted.states)
     jacobian = jax.jacfwd(model.observe)(prior.mean)
 
     @fused
-    def conditioned(images, transposed):
+    def conditioned(observed, states, transposed):
         space, seen = model.observation_space, measurement.seen()
+        images = points.split(observed)
         expected = points.mean(space, images)
-        deviations = jnp.where(seen, points.deviations(space, images, expected), 0.0)
+        deviations = points.deviations(space, images, expected)
+        deviations = tuple(jnp.where(seen, part, 0.0) for part in deviations)
         noise = marginal(measurement.covariance, seen)
         innovation_covariance = symmetrize(points.covariance(deviations, deviations) + noise)
-        state_deviations = points.deviations(model.state_space, predicted.states, prior.mean)
+        state_deviations = points.deviations(model.state_space, points.split(states), prior.mean)
         cross = points.covariance(state_deviations, deviations)
         gain = cholesky_solve(cholesky(innovation_covariance), cross.T).T
         covariance = joseph(gain, jnp.where(seen, transposed, 0.0).T, prior.covariance, noise)
@@ -238,5 +271,5 @@ def _update_with_predicted_points(
         mean = model.state_space.wrap(prior.mean + shift)
         return mean, innovation, Conditioned(*found)
 
-    mean, innovation, found = conditioned(images, jacobian.T)
+    mean, innovation, found = conditioned(observed, predicted.states, jacobian.T)
     return updated(mean, innovation, found, found)

@@ -91,10 +91,11 @@ class UnscentedKalmanFilter(AbstractSigmaPointFilter):
         centre = 1 - size / width
         centre_covariance = centre + 1 - alpha**2 + beta
         dropped = self.drop_negative_centre & (centre_covariance < 0)
-        others = jnp.full(2 * size, 0.5, dtype) / width
+        pairs = (0.5 / width,) * 2
         return SigmaPoints(
             offsets=Paired(jnp.sqrt(width)),
-            mean_weights=jnp.append(centre, others),
-            covariance_weights=jnp.append(jnp.where(dropped, 0.0, centre_covariance), others),
+            counts=(1, size, size),
+            mean_weights=(centre, *pairs),
+            covariance_weights=(jnp.where(dropped, 0.0, centre_covariance), *pairs),
             about_centre=dropped,
         )
