@@ -87,7 +87,7 @@ def run_kernel(
             return triton.load(ref.at[where], mask=inside, other=_zero(ref.dtype))
 
         operands = [
-            Operand(functools.partial(load, ref, shape_of(var), each), shape_of(var))
+            Operand(functools.partial(load, ref, shape_of(var), each))
             for ref, var, each in zip(refs, jaxpr.invars, batched, strict=False)
         ]
         found = _evaluate(jaxpr, operands)
@@ -173,11 +173,9 @@ class Operand:
     **Attributes:**
 
     - `load`: gives the tile of a part, or of all of it (None).
-    - `shape`: for one sequence.
     """
 
     load: Callable[[Part | None], Array]
-    shape: tuple[int, ...]
 
     @functools.cached_property
     def tile(self) -> Array:
@@ -266,7 +264,7 @@ def _largest(jaxpr: Jaxpr) -> tuple[int, bool]:
         return jnp.zeros((1, *map(_wide, shape)), dtype_of(var))
 
     def trace():
-        operands = [Operand(functools.partial(load, v), shape_of(v)) for v in jaxpr.invars]
+        operands = [Operand(functools.partial(load, var)) for var in jaxpr.invars]
         return [tile for each in _evaluate(jaxpr, operands) for _, tile in _pieces(each)]
 
     traced = jax.make_jaxpr(trace)()
