@@ -18,7 +18,9 @@ from jax.interpreters import ad, batching, mlir
 from jax.interpreters import partial_eval as pe
 from jaxtyping import Array
 
-from filtrax.small_kernels import NoKernelError, dtype_of, is_kernel, lowering, run_kernel, shape_of
+from filtrax.small_kernels import is_kernel, lowering, run_kernel
+from filtrax.tile_rules import NoKernelError
+from filtrax.tiles import dtype_of, shape_of
 
 Function = TypeVar("Function", bound=Callable)
 

@@ -1,6 +1,6 @@
 """Rules of the operations on small matrices: what they do in a kernel, where matrices are tiles.
 
-`filtrax.small_kernels` says what a rule is. Rows and columns cannot be addressed there: what is
+`filtrax.tile_rules` says what a rule is. Rows and columns cannot be addressed there: what is
 wanted of a tile is what is left of a sum over the rest, with zeros in its place.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from jax.extend.core import JaxprEqn
 from jaxtyping import Array
 
-from filtrax.small_kernels import filled, indices, multiplied, shape_of
+from filtrax.tiles import filled, indices, multiplied, shape_of
 
 
 def product(equation: JaxprEqn, left: Array, right: Array) -> Array:

@@ -26,7 +26,8 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array
 
 from filtrax import matrix_rules
-from filtrax.small_kernels import RULES, is_kernel, lowering, run_kernel
+from filtrax.small_kernels import is_kernel, lowering, run_kernel
+from filtrax.tile_rules import RULES
 
 HAS_DEADLOCKS = jaxlib.version.__version_info__ < (0, 11, 2)
 """Whether batches of matrices must not be given to a library on a CPU (see `_in_turn`)."""

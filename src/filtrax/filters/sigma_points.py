@@ -108,7 +108,7 @@ class SigmaPoints(eqx.Module):
         return tuple(jnp.split(images, [*ends]))
 
     def mean(self, space: Space, images: Parts) -> Float[Array, " y"]:
-        """Σ wᵢ yᵢ: the image of the centre, and the mean of how others differ from it."""
+        """Σ wᵢ yᵢ, which is `Space.mean` about the image of the centre."""
         centre = images[0][0]
         others = _differences(space, images[1:], centre)
         pairs = zip(self.mean_weights[1:], others, strict=True)

@@ -1,0 +1,188 @@
+"""Rules: what operations of JAX do in a kernel, from tiles with zeros to tiles with zeros."""
+
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import JaxprEqn
+from jaxtyping import Array
+
+from filtrax.tiles import Joined, Part, filled, indices, moved, multiplied, shape_of, widened
+
+
+class NoKernelError(Exception):
+    """A function that cannot be a kernel."""
+
+
+def _shape(equation: JaxprEqn) -> tuple[int, ...]:
+    return shape_of(equation.outvars[0])
+
+
+KEEP_ZEROS = {"abs", "add", "add_any", "convert_element_type", "copy", "mul", "neg", "sub"}
+KEEP_ZEROS |= {"and", "or", "select_n", "sign", "sqrt", "square"}
+"""Operations on numbers that are zero if all of their operands are."""
+
+ELEMENTWISE = KEEP_ZEROS | {"ceil", "div", "eq", "exp", "floor", "ge", "gt", "integer_pow", "le"}
+ELEMENTWISE |= {"log", "lt", "max", "min", "ne", "not", "pow", "rsqrt"}
+
+
+def _elementwise(equation: JaxprEqn, *tiles: Array) -> Array:
+    return _on_numbers(functools.partial(equation.primitive.bind, **equation.params))(
+        equation, *tiles
+    )
+
+
+def _on_numbers(function: Callable[..., Array]) -> Callable[..., Array]:
+    """The rule of a function of numbers."""
+
+    def rule(equation, *tiles):
+        # Numbers may stand for arrays of them, and shared arrays have an axis of size 1 in front.
+        rank = 1 + len(_shape(equation))
+        ranked = [lax.expand_dims(tile, range(tile.ndim, rank)) for tile in tiles]
+        wide = np.broadcast_shapes(*(tile.shape for tile in ranked))
+        found = function(*(jnp.broadcast_to(tile, wide) for tile in ranked))
+        alike = all(shape_of(atom) == _shape(equation) for atom in equation.invars)
+        kept = alike and equation.primitive.name in KEEP_ZEROS
+        return found if kept else filled(found, _shape(equation))
+
+    return rule
+
+
+def _remainder(number: Array, divisor: Array) -> Array:
+    """What is left of a number, with its sign, to the rounding of the number itself."""
+    ratio = number / divisor
+    return number - divisor * jnp.where(ratio < 0, jnp.ceil(ratio), jnp.floor(ratio))
+
+
+def _iota(equation: JaxprEqn) -> Array:
+    shape, axis = _shape(equation), equation.params["dimension"]
+    found = lax.broadcasted_iota(equation.params["dtype"], (1, *map(widened, shape)), 1 + axis)
+    return filled(found, shape)
+
+
+def _broadcast(equation: JaxprEqn, tile: Array) -> Array:
+    axes = [0, *(1 + axis for axis in equation.params["broadcast_dimensions"])]
+    wide = (tile.shape[0], *map(widened, _shape(equation)))
+    return filled(lax.broadcast_in_dim(tile, wide, axes), _shape(equation))
+
+
+def _reshape(equation: JaxprEqn, tile: Array) -> Array:
+    before, after = (
+        [n for n in shape_of(v) if n != 1] for v in (equation.invars[0], *equation.outvars)
+    )
+    if before != after:
+        raise NoKernelError("kernels add and remove axes of size 1, and reshape no more")
+    return tile.reshape(tile.shape[0], *map(widened, _shape(equation)))
+
+
+def _transpose(equation: JaxprEqn, tile: Array) -> Array:
+    return lax.transpose(tile, [0, *(1 + axis for axis in equation.params["permutation"])])
+
+
+def _sum(equation: JaxprEqn, tile: Array) -> Array:
+    return tile.sum([1 + axis for axis in equation.params["axes"]], dtype=tile.dtype)
+
+
+def _all(equation: JaxprEqn, tile: Array) -> Array:
+    shape = shape_of(equation.invars[0])
+    return ~_any(equation, filled(~tile, shape))
+
+
+def _any(equation: JaxprEqn, tile: Array) -> Array:
+    return _sum(equation, tile.astype(jnp.int32)) > 0
+
+
+def _slice(equation: JaxprEqn, tile: Array) -> Array:
+    if any(stride != 1 for stride in equation.params["strides"] or ()):
+        raise NoKernelError("kernels have no strides")
+    old, new = shape_of(equation.invars[0]), _shape(equation)
+    for axis, start in enumerate(equation.params["start_indices"]):
+        if old[axis] != new[axis]:
+            tile = moved(tile, 1 + axis, start, old[axis], new[axis])
+    return tile
+
+
+def _pad(equation: JaxprEqn, tile: Array, padding: Array) -> Array:
+    old, new = shape_of(equation.invars[0]), _shape(equation)
+    padding = lax.expand_dims(padding, range(1, tile.ndim))
+    for axis, (low, _, interior) in enumerate(equation.params["padding_config"]):
+        if interior:
+            raise NoKernelError("kernels have no strides")
+        if old[axis] != new[axis]:
+            tile = moved(tile, 1 + axis, -int(low), old[axis], new[axis])
+            index = indices(tile.shape[1 + axis], 1 + axis, tile.ndim) - int(low)
+            tile = jnp.where((index >= 0) & (index < old[axis]), tile, padding)
+    return filled(tile, new)
+
+
+def _concatenate(equation: JaxprEqn, *tiles: Array) -> Joined:
+    axis = equation.params["dimension"]
+    return Joined(tiles, [shape_of(v)[axis] for v in equation.invars], axis, _shape(equation))
+
+
+def _stack(equation: JaxprEqn, *tiles: Array) -> Joined:
+    axis = equation.params["axis"]
+    single = [lax.expand_dims(tile, [1 + axis]) for tile in tiles]
+    return Joined(single, [1] * len(tiles), axis, _shape(equation))
+
+
+def _unstack(equation: JaxprEqn, tile: Array) -> list[Array]:
+    axis = equation.params["axis"]
+    old = shape_of(equation.invars[0])[axis]
+    return [moved(tile, 1 + axis, i, old, 1).squeeze(1 + axis) for i in range(old)]
+
+
+def parts_of(equation: JaxprEqn) -> list[Part]:
+    """Into what an array is split."""
+    axis, sizes = equation.params["axis"], [int(size) for size in equation.params["sizes"]]
+    starts = itertools.accumulate(sizes, initial=0)
+    return [Part(axis, start, size) for start, size in zip(starts, sizes, strict=False)]
+
+
+def _split(equation: JaxprEqn, tile: Array) -> list[Array]:
+    old = shape_of(equation.invars[0])
+    return [moved(tile, 1 + p.axis, p.start, old[p.axis], p.size) for p in parts_of(equation)]
+
+
+def _dot(equation: JaxprEqn, left: Array, right: Array) -> Array:
+    (of_left, of_right), batch = equation.params["dimension_numbers"]
+    if any(batch):
+        raise NoKernelError("kernels have no products of several matrices")
+    count = len(of_left)
+    if count == 1 and left.ndim == right.ndim == 3:
+        turned = [left if of_left == (1,) else left.swapaxes(1, 2)]
+        turned.append(right if of_right == (0,) else right.swapaxes(1, 2))
+        return filled(multiplied(*turned), _shape(equation))
+    left = jnp.moveaxis(left, [1 + axis for axis in of_left], range(count))
+    right = jnp.moveaxis(right, [1 + axis for axis in of_right], range(count))
+    rows, columns = left.ndim - 1 - count, right.ndim - 1 - count
+    left = lax.expand_dims(left, range(left.ndim, left.ndim + columns))
+    right = lax.expand_dims(right, range(1 + count, 1 + count + rows))
+    return filled((left * right).sum(range(count)), _shape(equation))
+
+
+RULES: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(ELEMENTWISE, _elementwise),
+    "is_finite": _on_numbers(lambda number: jnp.abs(number) < jnp.inf),
+    "rem": _on_numbers(_remainder),
+    "iota": _iota,
+    "broadcast_in_dim": _broadcast,
+    "reshape": _reshape,
+    "squeeze": _reshape,
+    "transpose": _transpose,
+    "reduce_sum": _sum,
+    "reduce_and": _all,
+    "reduce_or": _any,
+    "slice": _slice,
+    "pad": _pad,
+    "concatenate": _concatenate,
+    "stack": _stack,
+    "unstack": _unstack,
+    "split": _split,
+    "dot_general": _dot,
+}
+"""How tiles become tiles, by the name of an operation: not every version of JAX has them all."""
