@@ -27,14 +27,11 @@ LARGEST_RESULT = 16384
 """A function with a larger intermediate result of one sequence is no kernel: the registers of a
 program do not hold it. A product of two 16 x 16 matrices has 4096 terms."""
 
-FEWEST_PROGRAMS = 256
+FEWEST_PROGRAMS = 1024
 """As many programs a large GPU runs side by side: fewer sequences are not put together."""
 
 NUMBERS_PER_WARP = 1024
 """Threads that wait for each other cost more than they help where there is little to do."""
-
-MANY_PROGRAMS = 512
-"""So many programs with such products keep a large GPU busy with one warp each; fewer have two."""
 
 TYPES = tuple(map(np.dtype, ("float32", "int32", "int64", "bool")))
 
@@ -63,7 +60,7 @@ def run_kernel(
     tile = _power(min(MOST_NUMBERS // largest, count // FEWEST_PROGRAMS))
     warps = min(_power(tile * largest // NUMBERS_PER_WARP), 4)
     if has_products:
-        tile, warps = 1, 1 if count >= MANY_PROGRAMS else 2
+        tile = warps = 1
 
     def program(*refs):
         first = pl.program_id(0) * tile
