@@ -19,14 +19,14 @@ def cells_of(name, scale="paper"):
     return {cell.name: cell for cell in read_table(name).cells(scale)}
 
 
-def test_the_paper_scale_is_that_of_the_paper():
+def test_the_paper_scale_is_that_of_the_paper_but_for_the_size_of_images():
     for name in ("pushing_sensor", "pushing_process", "pushing_noise", "pushing_benchmark"):
         table = read_table(name)
         assert table.task == "pushing"
         assert table.context  # the paper's data are not public
         for cell in cells_of(name).values():
             task = cell.experiment.task
-            assert task.image_size == (192, 256)
+            assert task.image_size == (96, 128)
             assert (task.num_train, task.num_validation, task.num_test) == (5515, 624, 751)
             assert (task.num_steps, task.num_test_steps) == (20, 50)
 
