@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from filtrax import networks
-from filtrax.networks import ConvolutionalNetwork, KeypointNetwork, Perceptron
+from filtrax.networks import ChannelNorm, ConvolutionalNetwork, KeypointNetwork, Perceptron
 
 
 def test_a_perceptron_is_linear_maps_with_relu_between_them_and_none_at_the_end(key):
@@ -177,6 +177,34 @@ def test_a_gpu_computes_blocks(platform, size, channels):
     assert ("stride = [2, 2]" in program) == (platform == "cpu")
     (result,) = re.findall(r"stablehlo.convolution.* -> tensor<1x\d+x\d+x(\d+)xf32>", program)
     assert int(result) == channels
+
+
+def test_a_layer_has_the_type_of_its_image_and_its_parameters_full_gradients():
+    # Rejects a bias or a kernel that makes float32 of what should take half the memory.
+    rng = np.random.default_rng(0)
+    image, kernel, bias = (jnp.asarray(rng.normal(size=s)) for s in ((9, 8, 3), (3, 3, 3, 4), (4,)))
+
+    def layer(parameters, image):
+        output = networks.convolved(image, *parameters, 1)
+        return output.astype(float).mean(), output
+
+    both = jax.jit(jax.value_and_grad(layer, has_aux=True))
+    (_, exact), gradient = both((kernel, bias), image)
+    (_, rounded), rough = both((kernel, bias), image.astype("bfloat16"))
+    assert rounded.dtype == jnp.bfloat16
+    np.testing.assert_allclose(rounded.astype(float), exact, atol=0.02 * np.abs(exact).max())
+    for ours, theirs in zip(rough, gradient, strict=True):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours, theirs, atol=0.02 * np.abs(theirs).max())
+
+
+def test_a_norm_of_rounded_channels_is_exact_but_for_its_result():
+    # Rejects means and variances with eight digits: a mean of 300 would be off by one.
+    image = jnp.asarray(300.0 + 2 * np.arange(8.0)).reshape(1, 1, 8).astype("bfloat16")
+    found = ChannelNorm(8)(image)
+    exact = ChannelNorm(8)(image.astype(float))
+    assert found.dtype == jnp.bfloat16
+    np.testing.assert_allclose(found.astype(float), exact, rtol=1 / 256)
 
 
 def keypoints_by_numpy(network, image):

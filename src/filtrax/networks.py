@@ -4,6 +4,7 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -97,13 +98,15 @@ class ConvolutionalNetwork(eqx.Module):
 
     def __call__(self, image: Float[Array, "h w c"]) -> Float[Array, " outputs"]:
         for kernel, bias in zip(self.kernels, self.biases, strict=True):
-            image = convolve(image, kernel, self.stride) + bias[None, None, :]
-            image = _max_pool(jax.nn.relu(image))
+            image = _max_pool(jax.nn.relu(convolved(image, kernel, bias, self.stride)))
         return jax.nn.relu(self.dense(image.ravel()))
 
 
 class ChannelNorm(eqx.Module):
-    """Layer norm over the channels of each pixel, with a gain and an offset for each channel."""
+    """Layer norm over the channels of each pixel, with a gain and an offset for each channel.
+
+    It computes with the precision of its parameters, and returns the type of the image.
+    """
 
     gain: Float[Array, " channels"]
     offset: Float[Array, " channels"]
@@ -112,10 +115,11 @@ class ChannelNorm(eqx.Module):
         self.gain, self.offset = jnp.ones(channels), jnp.zeros(channels)
 
     def __call__(self, image: Float[Array, "h w channels"]) -> Float[Array, "h w channels"]:
-        centred = image - image.mean(-1, keepdims=True)
+        exact = image.astype(self.gain.dtype)
+        centred = exact - exact.mean(-1, keepdims=True)
         variance = (centred**2).mean(-1, keepdims=True)
         normal = centred * jax.lax.rsqrt(variance + EPSILON)
-        return normal * self.gain[None, None, :] + self.offset[None, None, :]
+        return (normal * self.gain[None, None, :] + self.offset[None, None, :]).astype(image.dtype)
 
 
 class KeypointNetwork(eqx.Module):
@@ -185,11 +189,11 @@ class KeypointNetwork(eqx.Module):
         height, width, _ = image.shape
         # Half a cell on each side, so that the windows of the first kernel are about their cells.
         edges = [(CELL // 2, CELL // 2 + -size % CELL) for size in (height, width)]
-        signal = convolve(jnp.pad(image, (*edges, (0, 0))), self.kernels[0], CELL)
-        signal = jax.nn.relu(signal + self.biases[0][None, None, :])
+        padded = jnp.pad(image, (*edges, (0, 0)))
+        signal = jax.nn.relu(convolved(padded, self.kernels[0], self.biases[0], CELL))
         for kernel, bias in zip(self.kernels[1:], self.biases[1:], strict=True):
             padded = jnp.pad(signal, ((1, 1), (1, 1), (0, 0)))
-            signal = jax.nn.relu(convolve(padded, kernel, 1) + bias[None, None, :])
+            signal = jax.nn.relu(convolved(padded, kernel, bias, 1))
         output = jax.vmap(self.cells)(signal.reshape(-1, signal.shape[-1]))
         offsets = output[:, self.num_points :].reshape(-1, self.num_points, 2)
         # A vote of one means a disc's width away, two cells, and not the width of the image.
@@ -212,6 +216,22 @@ BLOCKS = ((1, 1), (1, 2), (2, 2), (2, 4))
 
 MANY_CHANNELS = 128
 """So many channels of an output keep a GPU busy: `benchmarks/convolutions.py` measures it."""
+
+
+Precision = Literal["full", "bfloat16"]
+"""Of images and of what convolutions make of them: that of the parameters, or 8 binary digits, of
+which a GPU moves half as many bytes. All that follows the convolutions has full precision."""
+
+
+def with_precision(image: Array, precision: Precision) -> Array:
+    """An image as convolutions are to see it."""
+    return image if precision == "full" else image.astype(precision)
+
+
+def convolved(image: Array, kernel: Array, bias: Array, stride: Stride) -> Array:
+    """What a layer of a network makes of an image, in the type of the image."""
+    kernel, bias = kernel.astype(image.dtype), bias.astype(image.dtype)
+    return convolve(image, kernel, stride) + bias[None, None, :]
 
 
 def convolve(image: Array, kernel: Array, stride: Stride) -> Array:

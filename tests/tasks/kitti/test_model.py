@@ -111,6 +111,17 @@ def test_the_encoder_sees_the_present_image_and_what_has_changed(encoder, frames
         np.testing.assert_allclose(features, numpy_network(tested.network, expected), rtol=1e-8)
 
 
+def test_with_bfloat16_the_features_are_the_same_but_for_rounding(frames, key):
+    def features_of(precision):
+        network = MotionNetwork((*SIZE, 6), dropout=0.3, precision=precision, key=key)
+        tested = eqx.nn.inference_mode(KittiEncoder(network))
+        return encode(tested, jnp.asarray(1), frames, jnp.asarray(False), key)
+
+    exact, features = features_of("full"), features_of("bfloat16")
+    assert features.dtype == exact.dtype
+    assert 1e-5 < np.abs(features - exact).max() / np.abs(exact).max() < 0.05
+
+
 def test_dropout_is_in_training_alone(encoder, frames, key):
     arguments = (jnp.asarray(0), frames, jnp.asarray(False))
     other = jax.random.key(7)

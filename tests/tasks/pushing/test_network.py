@@ -171,6 +171,23 @@ def test_everything_is_finite_every_branch_learns_and_normals_need_contact():
         assert [np.abs(leaf).max() > 1e-9 for leaf in parts] == [True] * (len(parts) - 1) + [False]
 
 
+@pytest.mark.long
+def test_with_bfloat16_the_features_are_the_same_but_for_rounding():
+    # Rejects places in the image, or points of the world, with eight digits. Encodings differ more,
+    # because glimpses about places that differ a little are subtracted from each other.
+    readings, context = sequence()
+    found = {}
+    for precision in ("full", "bfloat16"):
+        network = PushingNetwork(SMALL, precision=precision, key=jax.random.key(0))
+        found[precision] = eqx.filter_jit(encode_all)(PushingEncoder(network), readings, context)
+    exact, rounded = found["full"], found["bfloat16"]
+    assert 1e-9 < np.abs(rounded.pixel - exact.pixel).max() < 0.05
+    for name in ("logits", "rotation", "contact", "value"):
+        ours, theirs = getattr(rounded, name), getattr(exact, name)
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours, theirs, atol=0.15 * np.abs(theirs).max(), err_msg=name)
+
+
 def test_the_first_image_is_read_once_per_sequence():
     # Rejects an encoder that reads it again for every reading.
     encoder = PushingEncoder(network_shapes(SMALL))

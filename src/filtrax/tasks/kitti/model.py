@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from filtrax.arrays import Control, Key, Observation, State
 from filtrax.likelihoods import AbstractLikelihood, GaussianLikelihood, LearnedLikelihood
 from filtrax.model import StateSpaceModel
-from filtrax.networks import Perceptron
+from filtrax.networks import Perceptron, Precision
 from filtrax.noise import (
     AbstractNoise,
     FeatureHead,
@@ -64,6 +64,7 @@ class KittiModel:
     - `sensor`: the paper's convolutions on an image and its difference from the one before, or
       "matching", dense layers on where cells of the image were before, which is for few images.
     - `dropout`: the part of what the sensor's dense layers see that is dropped in training.
+    - `precision`: of the images that the paper's convolutions see, and of what they make of them.
     - `position_input`: whether the process and its noise also see the position, and the noise the
       heading: a test of the paper's advice against it.
     """
@@ -79,6 +80,7 @@ class KittiModel:
     process_floors: Five = (0.01, 0.01, 0.01, 0.03, 0.03)
     sensor_floors: tuple[float, float] = (0.1, 0.1)
     dropout: float = 0.3
+    precision: Precision = "full"
     position_input: bool = False
 
     def __post_init__(self):
@@ -242,7 +244,8 @@ def _encoder(
         network = MatchingNetwork(size, num_features=FEATURES, dropout=dropout, key=key)
         return MatchingEncoder(network)
     shape = (*task.image_size, 2 * channels)
-    return KittiEncoder(MotionNetwork(shape, dropout=dropout, key=key))
+    precision = settings.precision
+    return KittiEncoder(MotionNetwork(shape, dropout=dropout, precision=precision, key=key))
 
 
 def _sensor_noise(space: Space, settings: KittiModel, *, key: Key) -> AbstractNoise:

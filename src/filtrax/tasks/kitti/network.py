@@ -10,7 +10,7 @@ import jax.random as jr
 from jaxtyping import Array, Float
 
 from filtrax.arrays import Key
-from filtrax.networks import ChannelNorm, Perceptron, convolve
+from filtrax.networks import ChannelNorm, Perceptron, Precision, convolved, with_precision
 
 FEATURES = 128
 """The size of the encoding of an image."""
@@ -31,6 +31,7 @@ class MotionNetwork(eqx.Module):
 
     - `shape`: of the images: height, width, channels.
     - `dropout`: the part of the last convolution's output that is dropped.
+    - `precision`: of images and convolutions.
     """
 
     kernels: tuple[Float[Array, "k k inputs outputs"], ...]
@@ -38,8 +39,16 @@ class MotionNetwork(eqx.Module):
     norms: tuple[ChannelNorm, ...]
     dropout: eqx.nn.Dropout
     dense: Perceptron
+    precision: Precision = eqx.field(static=True)
 
-    def __init__(self, shape: tuple[int, int, int], *, dropout: float, key: Key):
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        *,
+        dropout: float,
+        precision: Precision = "full",
+        key: Key,
+    ):
         dense_key, *keys = jr.split(key, len(KERNELS) + 1)
         height, width = size_after_convolutions(shape[:2])
         depths = (shape[2], *[CHANNELS] * (len(KERNELS) - 1))
@@ -53,12 +62,14 @@ class MotionNetwork(eqx.Module):
         self.dropout = eqx.nn.Dropout(dropout)
         sizes = (height * width * CHANNELS, FEATURES, FEATURES)
         self.dense = Perceptron(sizes, key=dense_key)
+        self.precision = precision
 
     def __call__(self, image: Float[Array, "h w c"], *, key: Key) -> Float[Array, " features"]:
         layers = zip(self.kernels, self.biases, self.norms, STRIDES, strict=True)
+        exact, image = image.dtype, with_precision(image, self.precision)
         for kernel, bias, norm, stride in layers:
-            image = norm(jax.nn.relu(convolve(image, kernel, stride) + bias[None, None, :]))
-        return jax.nn.relu(self.dense(self.dropout(image.ravel(), key=key)))
+            image = norm(jax.nn.relu(convolved(image, kernel, bias, stride)))
+        return jax.nn.relu(self.dense(self.dropout(image.ravel().astype(exact), key=key)))
 
 
 def size_after_convolutions(image_size: Sequence[int]) -> tuple[int, int]:

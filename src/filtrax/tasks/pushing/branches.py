@@ -91,7 +91,7 @@ class RotationBranch(eqx.Module):
         signal = difference
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             signal = max_pool(norm(jax.nn.relu(convolution(signal))), 2, "VALID")
-        encoding = jax.nn.relu(self.dense(signal.ravel()))
+        encoding = jax.nn.relu(self.dense(_flat(signal, self.dense)))
         return encoding, ROTATION_UNIT * self.angle(encoding)[0]
 
 
@@ -138,10 +138,15 @@ class ContactBranch(eqx.Module):
             signal = convolution(signal)
             signal = max_pool(signal, 2, "VALID") if pooled else signal
             signal = norm(jax.nn.relu(signal))
-        signal = jnp.concatenate([signal.ravel(), action])
+        signal = jnp.concatenate([_flat(signal, self.dense), action])
         encoding = jax.nn.relu(self.dense(signal))
         contact = jax.nn.sigmoid(self.contact(signal)[0])
         return encoding, self.offset(encoding), self.normal(encoding), contact
+
+
+def _flat(signal: Array, network: Perceptron) -> Float[Array, " n"]:
+    """What convolutions gave, as dense layers see it: with the precision of these."""
+    return signal.ravel().astype(network.layers[0].weight.dtype)
 
 
 def _pooled(size: int) -> int:

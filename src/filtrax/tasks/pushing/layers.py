@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, UInt8
 
 from filtrax.arrays import Key
-from filtrax.networks import Perceptron, convolve
+from filtrax.networks import Perceptron, convolved
 
 FIRST_BIAS = 1e-3
 
@@ -45,7 +45,7 @@ class Convolution(eqx.Module):
             # The kernel is flipped; one that is learned may be written either way.
             edge = self.kernel.shape[0] - 1
             image = jnp.pad(image, ((edge, edge), (edge, edge), (0, 0)))
-        return convolve(image, self.kernel, self.stride) + self.bias[None, None, :]
+        return convolved(image, self.kernel, self.bias, self.stride)
 
     def size_after(self, size: Sequence[int]) -> tuple[int, int]:
         """Height and width of the output; less than one if nothing is left."""

@@ -10,7 +10,7 @@ from jaxtyping import Array
 from filtrax.arrays import Key
 from filtrax.likelihoods import AbstractLikelihood, GaussianLikelihood
 from filtrax.model import StateSpaceModel
-from filtrax.networks import Perceptron
+from filtrax.networks import Perceptron, Precision
 from filtrax.noise import (
     AbstractNoise,
     FeatureHead,
@@ -84,6 +84,7 @@ class PushingModel:
     - `likelihood`: a learned one sees an encoding of the image, and what would be observed.
     - `encoding`: what else measurements have of the image: nothing, or what a recurrent network
       sees in the place of the measurement.
+    - `precision`: of the images that the sensor's convolutions see, and of what they make of them.
     - `friction_input`: whether process noise depends on l, too, of which the paper warns.
     - `modes`: "contact" makes two modes of the process, free motion and contact, for a filter that
       switches between them. Each has its own process noise.
@@ -96,6 +97,7 @@ class PushingModel:
     covariance: Literal["diagonal", "full"] = "diagonal"
     likelihood: Literal["gaussian", "learned"] = "gaussian"
     encoding: Literal["none", "recurrent"] = "none"
+    precision: Precision = "full"
     friction_input: bool = False
     modes: Literal["none", "contact"] = "none"
     process_stds: Ten = ONES
@@ -192,7 +194,7 @@ def _sensor(task: "PushingTask", settings: PushingModel, *, key: Key) -> Sensor:
     if settings.sensor == "reference":
         return ReferenceSensor(task.camera)
     encoder_key, noise_key, encoding_key = jr.split(key, 3)
-    network = PushingNetwork(task.camera, key=encoder_key)
+    network = PushingNetwork(task.camera, precision=settings.precision, key=encoder_key)
     shape, encoding = network.position.logits_size, no_encoding
     if settings.likelihood == "learned":
         encoding = likelihood_encoding(shape, key=encoding_key)

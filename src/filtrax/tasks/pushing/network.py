@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from filtrax.arrays import Key, Scalar
+from filtrax.networks import Precision, with_precision
 from filtrax.tasks.pushing.branches import ContactBranch, PositionBranch, RotationBranch
 from filtrax.tasks.pushing.camera import FULL_SIZE, MILLIMETRES, Camera
 from filtrax.tasks.pushing.glimpses import glimpse, value_at
@@ -64,6 +65,7 @@ class PushingNetwork(eqx.Module):
     - `camera`: whose images it sees.
     - `rotation_glimpse`, `contact_glimpse`: height and width of the glimpses. By default they show
       as much as the reference's: 72 and 64 of 192 rows.
+    - `precision`: of images and glimpses and of convolutions. Places and points are exact.
     """
 
     position: PositionBranch
@@ -72,6 +74,7 @@ class PushingNetwork(eqx.Module):
     camera: Camera
     rotation_glimpse: int = eqx.field(static=True)
     contact_glimpse: int = eqx.field(static=True)
+    precision: Precision = eqx.field(static=True)
 
     def __init__(
         self,
@@ -79,6 +82,7 @@ class PushingNetwork(eqx.Module):
         *,
         rotation_glimpse: int | None = None,
         contact_glimpse: int | None = None,
+        precision: Precision = "full",
         key: Key,
     ):
         share = camera.height / FULL_SIZE[0]
@@ -92,11 +96,12 @@ class PushingNetwork(eqx.Module):
         self.position, self.rotation, contact = draw_weights(branches, key=key)
         logit = lambda branch: branch.contact.layers[0].bias  # noqa: E731
         self.contact = eqx.tree_at(logit, contact, jnp.full(1, CONTACT_BIAS))
-        self.camera = camera
+        self.camera, self.precision = camera, precision
 
     def locate(self, image: Image) -> tuple[Float[Array, "rows columns"], Pixel]:
         """The scores of an image, and the pixel in which the object is."""
-        logits = self.position(_channels(image))
+        seen = with_precision(_channels(image), self.precision)
+        logits = self.position(seen).astype(image.rgb.dtype)
         return logits, self.position.mean_pixel(logits)
 
     def object_glimpse(self, image: Image, pixel: Pixel) -> Float[Array, "g g 3"]:
@@ -118,7 +123,8 @@ class PushingNetwork(eqx.Module):
         - `first_glimpse`: the object glimpse of the image that rotations are counted from.
         """
         logits, pixel = self.locate(image)
-        rotation, angle = self.rotation(first_glimpse - self.object_glimpse(image, pixel))
+        turned = first_glimpse - self.object_glimpse(image, pixel)
+        rotation, angle = self.rotation(with_precision(turned, self.precision))
         contact, point, normal, touching = self._contact(image, tip, next_tip)
         normal = jnp.where(touching < 0.5, 0.0, normal)
         position = self.camera.position_at(pixel)
@@ -136,6 +142,7 @@ class PushingNetwork(eqx.Module):
         size = np.asarray([self.camera.width, self.camera.height], pixel.dtype)
         # Of the order of one: places by half the image, motion and offsets by parts of it.
         action = jnp.concatenate([32 * (next_pixel - pixel) / size, 2 * pixel / size])
+        window = with_precision(window, self.precision)
         encoding, offset, along, touching = self.contact(window, action)
         place, step = pixel + offset * size / 128, along * size / 128
         point = self._measured_point(image, place, here)
