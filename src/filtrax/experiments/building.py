@@ -36,8 +36,9 @@ def build_ensemble(experiment: Experiment, data: Trajectory) -> tuple[Any, Any]:
         example = jax.tree.map(np.asarray, _first(data))
         built = _build(experiment, example, seeds)
     # Through NumPy, because arrays that are put on a device explicitly are bound to it, and what
-    # is computed from them would be compiled again.
-    move = lambda leaf: jnp.asarray(np.asarray(leaf))  # noqa: E731
+    # is computed from them would be compiled again; and not by `jnp.asarray`, which compiles a
+    # program for every shape.
+    move = lambda leaf: jax.device_put(np.asarray(leaf))  # noqa: E731
     return jax.tree.map(lambda leaf: move(leaf) if eqx.is_array(leaf) else leaf, built)
 
 
@@ -62,11 +63,11 @@ def join(parts: Sequence[Any]) -> Any:
 def blank_ensemble(experiment: Experiment, data: Trajectory) -> tuple[Any, Any]:
     """Filters and models of one member for each seed, whose numbers are all zero, to be loaded."""
     seeds = jnp.zeros(experiment.num_seeds, int)
-    shapes = eqx.filter_eval_shape(_build, experiment, _first(data), seeds)
+    shapes = eqx.filter_eval_shape(lambda data: _build(experiment, _first(data), seeds), data)
 
     def blank(leaf: Any) -> Any:
         is_shape = isinstance(leaf, jax.ShapeDtypeStruct)
-        return jnp.zeros(leaf.shape, leaf.dtype) if is_shape else leaf
+        return jax.device_put(np.zeros(leaf.shape, leaf.dtype)) if is_shape else leaf
 
     return jax.tree.map(blank, shapes)
 
@@ -82,6 +83,7 @@ def _build(experiment: Experiment, example: Trajectory, seeds: Any) -> tuple[Any
     return eqx.filter_vmap(build)(seeds)
 
 
+@jax.jit  # one program, and not one for every array
 def _first(data: Trajectory) -> Trajectory:
     return jax.tree.map(lambda leaf: leaf[0], data)
 

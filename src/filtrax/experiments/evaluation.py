@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jaxtyping import Array
 
 from filtrax.beliefs import Gaussian, GaussianMixture, Particles
 from filtrax.experiments.settings import Experiment
@@ -306,6 +307,11 @@ def _process_metrics(details: Details, steps: dict[str, np.ndarray]) -> dict[str
 
 def select(ensemble: Any, chosen: Any) -> Any:
     """One member, or some members, of an ensemble."""
+    return _select(ensemble, jnp.asarray(chosen))
+
+
+@eqx.filter_jit  # one program, and not one for every array
+def _select(ensemble: Any, chosen: Array) -> Any:
     return jax.tree.map(lambda leaf: leaf[chosen] if eqx.is_array(leaf) else leaf, ensemble)
 
 

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from filtrax.checks import check_known
@@ -159,4 +158,4 @@ def _is_number(leaf: Any) -> bool:
 
 def _like(leaf: Any, stored: np.ndarray) -> Any:
     """A stored value as what the leaf is: an array, or a plain number."""
-    return jnp.asarray(stored) if eqx.is_array(leaf) else type(leaf)(stored.item())
+    return jax.device_put(stored) if eqx.is_array(leaf) else type(leaf)(stored.item())

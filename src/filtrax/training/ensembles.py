@@ -88,7 +88,7 @@ class Training:
         trained = trainable(filt, model, stage.train)
         self.placement = place(devices, len(seeds), stage.batch_size)
         self.stage = self.placement.members(_strong(stage.for_members(len(seeds))))
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *data_sets)
+        stacked = _stacked(data_sets)
         self.data, self.validation = self.placement.everywhere((stacked, self.validation))
         self.perturbations = self.placement.everywhere(jnp.asarray(perturbations))
         self.keys = self.placement.members(jax.vmap(jr.key)(jnp.asarray(seeds)))
@@ -110,7 +110,7 @@ class Training:
     @property
     def steps_per_epoch(self) -> int:
         """The number of batches of an epoch."""
-        return self.stage.steps_per_epoch(first_set(self.data))
+        return self.stage.steps_per_epoch(jax.eval_shape(first_set, self.data))
 
     @property
     def steps_per_call(self) -> int:
@@ -130,8 +130,8 @@ class Training:
 
     def template(self) -> Ensemble:
         """An ensemble that is not validated yet, and the shape of all that follow from it."""
-        memory = eqx.filter_vmap(self.stage.optimizer.init)(self.parameters)
-        learner = Learner(self.parameters, memory)
+        memories = _memories(self.stage.optimizer, self.parameters)
+        learner = Learner(self.parameters, memories)
         ones = jnp.ones(len(self.keys), self.data.initial.dtype)
         none = jnp.zeros(ones.shape, int)
         return Ensemble(
@@ -254,6 +254,18 @@ class Training:
             best_loss=np.asarray(ensemble.best_loss),
             rollbacks=np.asarray(ensemble.rollbacks),
         )
+
+
+# One program each, and not one for every array.
+@jax.jit
+def _stacked(data_sets: Sequence[Trajectory]) -> Trajectory:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *data_sets)
+
+
+@eqx.filter_jit
+def _memories(optimizer: Any, parameters: Any) -> Any:
+    """What the optimizer remembers of each member, before the first step."""
+    return eqx.filter_vmap(optimizer.init)(parameters)
 
 
 def _strong(tree: Any) -> Any:

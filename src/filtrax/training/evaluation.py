@@ -4,6 +4,7 @@ An *ensemble* is a filter and a model whose arrays all have a leading axis of me
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import PyTree
+from jaxtyping import Array, Int, PyTree
 
 from filtrax.arrays import Key, Keys, Scalar
 from filtrax.filters import AbstractFilter, filter_trajectory
@@ -227,11 +228,15 @@ def in_chunks(function: Callable, inputs: PyTree, *arguments: Any, size: int) ->
     # on a CPU. The last chunk begins earlier, so that all have the same size.
     for begin in range(0, count, size):
         first = min(begin, count - size)
-        chunk = jax.tree.map(lambda leaf, first=first: leaf[first : first + size], inputs)
-        output = function(chunk, *arguments)
+        output = function(_chunk(inputs, jnp.asarray(first), size), *arguments)
         new = begin - first
         outputs.append(jax.tree.map(lambda leaf, new=new: leaf[new:], output))
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *outputs)
+
+
+@functools.partial(jax.jit, static_argnames="size")  # one program, and not one for every array
+def _chunk(inputs: PyTree, first: Int[Array, ""], size: int) -> PyTree:
+    return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, size), inputs)
 
 
 def with_encoder(model: StateSpaceModel, encoder: Any) -> StateSpaceModel:

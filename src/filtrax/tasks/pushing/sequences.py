@@ -4,6 +4,7 @@ All objects are in all splits, and each split has pushes of its own, as in Kloss
 filter is tested with objects it knows, and pushes it has never seen.
 """
 
+import functools
 from collections.abc import Sequence
 
 import equinox as eqx
@@ -81,12 +82,18 @@ def make_sequences(
         )
         for first, name in enumerate(objects[:count])
     ]
+    return _in_turn(parts, num_sequences)
 
-    def in_turn(*leaves: Array) -> Array:
+
+@functools.partial(jax.jit, static_argnums=1)
+def _in_turn(parts: list[Sequences], num_sequences: int) -> Sequences:
+    """The first sequence of each part, then the second of each, and so on."""
+
+    def merged(*leaves: Array) -> Array:
         stacked = jnp.stack(leaves, 1)
         return stacked.reshape(-1, *stacked.shape[2:])[:num_sequences]
 
-    return jax.tree.map(in_turn, *parts)
+    return jax.tree.map(merged, *parts)
 
 
 @eqx.filter_jit

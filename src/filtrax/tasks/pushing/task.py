@@ -190,6 +190,7 @@ class PushingTask(AbstractTask):
         return {"translation": translation, "rotation": np.where(turns, rotation, np.nan)}
 
 
+@jax.jit  # one program, and not one for every array
 def trajectories(sequences: Sequences, looks: Any, arms: Float[Array, "n 3"]) -> Trajectory:
     """A data set of pushes, with colours and light, and where the arm comes from."""
     states = _states(sequences)
