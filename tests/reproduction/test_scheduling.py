@@ -1,5 +1,6 @@
 """Which cells run, and which are left: to others, to later, or because they are done."""
 
+import copy
 import dataclasses
 
 import pytest
@@ -32,6 +33,27 @@ def test_records_of_other_settings_are_left_and_named(fake, tmp_path):
     assert len(fake.names) == 1
     (message,) = watch.messages
     assert f"left as they are: {tmp_path / 'tiny' / 'small.json'}. Remove" in message
+
+
+def test_settings_that_a_record_lacks_have_their_defaults(fake, tmp_path):
+    # Rejects a new setting that makes all old records those of another experiment, or of any.
+    results, table = Results(tmp_path), tiny_table()
+    assert reproduce([table], results, Plan())
+    (cell,) = Plan().cells(table)
+    record = results.read(cell)
+    assert record is not None
+    assert cell.made(record)
+    for part, name, other in (("model", "sensor_floor", 0.5), ("filter", "iterations", 3)):
+        old = copy.deepcopy(record)
+        del old["config"][part][name]
+        assert cell.made(old)
+        changed = dataclasses.replace(getattr(cell.experiment, part), **{name: other})
+        another = dataclasses.replace(cell.experiment, **{part: changed})
+        assert not dataclasses.replace(cell, experiment=another).made(old)
+    del old["config"]["stages"][0]["clip_norm"]
+    assert cell.made(old)
+    old["config"]["stages"] = []
+    assert not cell.made(old)
 
 
 def test_the_state_of_a_training_that_is_done_is_removed(fake, tmp_path):

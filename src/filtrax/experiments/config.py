@@ -85,6 +85,26 @@ def as_dict(config: Any) -> dict[str, Any]:
     }
 
 
+def completed(mapping: Mapping[str, Any], config: Any) -> dict[str, Any]:
+    """A mapping that was written before some settings of a configuration like this one existed.
+
+    What it lacks has its default there.
+    """
+    found = dict(mapping)
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.name not in found:
+            if field.default is not dataclasses.MISSING:
+                found[field.name] = _plain(field.default)
+        elif dataclasses.is_dataclass(value) and isinstance(found[field.name], Mapping):
+            found[field.name] = completed(found[field.name], value)
+        elif isinstance(value, tuple) and all(map(dataclasses.is_dataclass, value)):
+            pairs = zip(found[field.name], value, strict=False)
+            own = [completed(entry, like) for entry, like in pairs]
+            found[field.name] = own + found[field.name][len(own) :]
+    return found
+
+
 def override(mapping: Mapping[str, Any], assignment: str) -> dict[str, Any]:
     """A copy of the mapping in which one setting is changed, as in "stages.0.num_epochs=3".
 

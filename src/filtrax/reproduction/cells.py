@@ -2,9 +2,10 @@
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from filtrax.experiments.config import as_dict
+from filtrax.experiments.config import as_dict, completed
 from filtrax.experiments.records import as_json
 from filtrax.experiments.settings import Experiment
 from filtrax.reproduction.axes import cell_name
@@ -33,3 +34,8 @@ class Cell:
     def settings(self) -> dict[str, Any]:
         """All settings, as they stand in a record."""
         return json.loads(as_json(as_dict(self.experiment)))
+
+    def made(self, record: Mapping[str, Any], *, ignoring: str = "") -> bool:
+        """Whether a record was made with these settings, but perhaps for one of them."""
+        found = completed(record["config"], self.experiment)
+        return {**found, ignoring: None} == {**self.settings, ignoring: None}

@@ -81,8 +81,8 @@ def _tell_of_other_settings(cells: Sequence[Cell], results: Results, watch: Watc
     """Says which cells are not run although what is wanted is not what their records hold."""
     others = []
     for cell in cells:
-        found = (results.read(cell) or {}).get("config")
-        if found is not None and found | {"start": None} != cell.settings | {"start": None}:
+        record = results.read(cell)
+        if record is not None and not cell.made(record, ignoring="start"):
             others.append(cell)
     if others:
         more = f" and {len(others) - 1} more" if others[1:] else ""

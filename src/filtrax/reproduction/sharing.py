@@ -33,8 +33,8 @@ def take_over(pairs: Iterable[tuple[Cell, Cell]], results: Results) -> None:
     for cell, other in pairs:
         if results.record(cell).is_file() or not results.record(other).is_file():
             continue
-        record = results.read(other) or {}
-        if record.get("config") != other.settings:
+        record = results.read(other)
+        if record is None or not other.made(record):
             continue
         own = {"table": cell.table, "cell": cell.labels, "config": cell.settings}
         results.write(cell, record | own | {"shared": f"{other.table}/{other.name}"})
