@@ -84,8 +84,8 @@ def _origin(record: Mapping[str, Any]) -> str:
         f"{peaks['operations_per_second'] / 1e9:.4g} GFLOP/s and "
         f"{peaks['bytes_per_second'] / 1e9:.4g} GB/s were seen; a launch takes "
         f"{duration(peaks['seconds_per_launch'])}, a call from Python "
-        f"{duration(peaks['seconds_per_call'])}."
-    )
+        f"{duration(peaks['seconds_per_call'])}. {record.get('note', '')}"
+    ).strip()
 
 
 def _spread(summary: Mapping[str, Any]) -> str:
