@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tiny_run
-from filtrax.experiments import building
+from filtrax.experiments import building, evaluation
 from filtrax.experiments.filters import Ekf, Lstm, Mcukf, Particle, Ukf
 from filtrax.experiments.settings import StageSettings, TermSettings
 from filtrax.losses import mixture_nll
@@ -40,6 +40,18 @@ def shapes(experiment):
     example = jax.tree.map(lambda leaf: leaf[0], tiny_run.TASK.data("train"))
     seeds = jnp.asarray([seed for seed, _ in experiment.members])
     return eqx.filter_eval_shape(building._build, experiment, example, seeds)
+
+
+def test_many_arrays_are_one_program_or_none(caplog):
+    # Rejects one for every shape, of which a GPU compiles hundreds before it trains.
+    data = tiny_run.TASK.data("train")
+    with jax.log_compiles():
+        blank = building.blank_ensemble(tiny_run.EXPERIMENT, data)
+        arrays = [leaf for leaf in jax.tree.leaves(blank) if eqx.is_array(leaf)]
+        assert len({leaf.shape for leaf in arrays}) > 10
+        evaluation.select(blank, np.asarray([0]))
+    compiled = [text for text in caplog.messages if text.startswith("Compiling")]
+    assert len(compiled) <= 5
 
 
 @pytest.mark.parametrize("filt", FILTERS, ids=lambda f: f.kind)
