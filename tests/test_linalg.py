@@ -180,6 +180,42 @@ def test_a_cpu_gives_a_library_no_batch_where_that_may_never_return(has_deadlock
     jax.clear_caches()
 
 
+def assert_alike_to_second_order(ours, expected, *arguments):
+    """Compares a function of arrays with another, and its first and second derivatives."""
+    every = tuple(range(len(arguments)))
+    for derivative in (lambda f, _: f, jax.grad, jax.hessian):
+        found = [derivative(f, every)(*arguments) for f in (ours, expected)]
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), *found)
+
+
+def test_sums_of_squares_and_their_derivatives_are_those_of_the_formula():
+    # Rejects a rule that forgets a transpose, weights, or that weights may change.
+    rng = np.random.default_rng(6)
+    weights = tuple(jnp.asarray(rng.normal(size=3)))
+    parts = tuple(jnp.asarray(rng.normal(size=(count, 3))) for count in (1, 4, 4))
+    asymmetric = jnp.asarray(rng.normal(size=(3, 3)))
+
+    def squares(weights, parts):
+        return sum(weight * part.T @ part for weight, part in zip(weights, parts, strict=True))
+
+    def number(function):
+        return lambda *arguments: jnp.sin(asymmetric * function(*arguments)).sum()
+
+    assert_alike_to_second_order(number(linalg.sum_of_squares), number(squares), weights, parts)
+
+
+def test_congruent_matrices_and_their_derivatives_are_those_of_the_formula():
+    rng = np.random.default_rng(7)
+    matrix, factor = (jnp.asarray(rng.normal(size=shape)) for shape in ((2, 3), (3, 3)))
+    asymmetric = jnp.asarray(rng.normal(size=(2, 2)))
+
+    def number(function):
+        return lambda a, b: jnp.sin(asymmetric * function(a, b @ b.T)).sum()
+
+    expected = number(lambda a, c: a @ c @ a.T)
+    assert_alike_to_second_order(number(linalg.congruent), expected, matrix, factor)
+
+
 def test_symmetrize_gives_the_symmetric_part():
     matrix = np.random.default_rng(0).normal(size=(3, 3))
     symmetric = linalg.symmetrize(jnp.asarray(matrix))

@@ -47,17 +47,52 @@ def product(left: Float[Array, "n k"], *others: Float[Array, "..."]) -> Float[Ar
     return left
 
 
-def product_of_parts(
-    left: Sequence[Float[Array, "_ n"]], right: Sequence[Float[Array, "_ m"]]
+def sum_of_products(
+    weights: Sequence[Scalar],
+    left: Sequence[Float[Array, "_ n"]],
+    right: Sequence[Float[Array, "_ m"]],
 ) -> Float[Array, "n m"]:
-    """Aᵀ B of matrices whose rows are given in parts.
+    """Σ wᵢ aᵢ bᵢᵀ of rows that are given in parts; those of a part have the same weight.
 
     A kernel cannot join parts, and adds up the products of each; else one product of all is faster.
     """
     if fusion.for_gpu():
-        pairs = zip(left, right, strict=True)
-        return functools.reduce(jnp.add, (product(a.T, b) for a, b in pairs))
-    return product(jnp.concatenate([*left]).T, jnp.concatenate([*right]))
+        terms = zip(weights, left, right, strict=True)
+        return functools.reduce(jnp.add, (product((w * a).T, b) for w, a, b in terms))
+    pairs = zip(weights, left, strict=True)
+    column = jnp.concatenate([jnp.broadcast_to(w, (len(a), 1)) for w, a in pairs])
+    return product((column * jnp.concatenate([*left])).T, jnp.concatenate([*right]))
+
+
+@jax.custom_jvp
+def sum_of_squares(
+    weights: Sequence[Scalar], parts: Sequence[Float[Array, "_ n"]]
+) -> Float[Array, "n n"]:
+    """Σ wᵢ aᵢ aᵢᵀ. A change of a is one product, not two: Σ wᵢ daᵢ aᵢᵀ and its transpose."""
+    return sum_of_products(weights, parts, parts)
+
+
+@sum_of_squares.defjvp
+def _sum_of_squares_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (weights, parts), (weight_changes, changes) = primals, tangents
+    half = sum_of_products(weights, changes, parts)
+    by_weights = sum_of_products(weight_changes, parts, parts)
+    return sum_of_squares(weights, parts), by_weights + half + half.T
+
+
+@jax.custom_jvp
+def congruent(matrix: Float[Array, "m n"], middle: Float[Array, "n n"]) -> Float[Array, "m m"]:
+    """A C Aᵀ of a symmetric C. A change of A is one product with what is there: dA (C Aᵀ)."""
+    return product(matrix, product(middle, matrix.T))
+
+
+@congruent.defjvp
+def _congruent_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (matrix, middle), (change, middle_change) = primals, tangents
+    right = product(middle, matrix.T)
+    half = product(change, right)
+    by_middle = product(matrix, middle_change, matrix.T)
+    return product(matrix, right), by_middle + half + half.T
 
 
 def symmetrize(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:

@@ -12,7 +12,7 @@ from filtrax.beliefs import Gaussian
 from filtrax.filters.base import AbstractBayesFilter, Info
 from filtrax.filters.kalman_update import condition, updated
 from filtrax.fusion import fused
-from filtrax.linalg import precise, product, symmetrize
+from filtrax.linalg import congruent, precise, product, symmetrize
 from filtrax.model import StateSpaceModel
 from filtrax.sensors import Measurement
 
@@ -106,4 +106,4 @@ def _propagated(
     them as they lie.
     """
     jacobian = transposed.T
-    return symmetrize(product(jacobian, covariance, jacobian.T) + noise)
+    return symmetrize(congruent(jacobian, covariance) + noise)

@@ -161,13 +161,16 @@ def _by_innovation(known: _Known, change: Array) -> Conditioned:
 
 
 def _by_matrix(known: _Known, change: Array) -> Conditioned:
-    """With u = K d: Σ dHᵀ w - K dH u, -2 K dH Σ, 2 dH Σ̂ Hᵀ (symmetric parts), (w uᵀ - Kᵀ) : dH."""
+    """With u = K d: Σ dHᵀ w - K dH u, -2 Σ dHᵀ Kᵀ, 2 dH Σ̂ Hᵀ (symmetric parts), (w uᵀ - Kᵀ) : dH.
+
+    A backward pass multiplies by K from the right first, as for the noise, and so once for both.
+    """
     (shift, covariance, _, gain, _), weighted = known.found, known.weighted
     change_cross = _times(change, known.prior)
     change_s = 2 * symmetrize(product(change_cross, known.matrix.T))
     return Conditioned(
         product(covariance, product(change.T, weighted)) - product(gain, product(change, shift)),
-        -2 * symmetrize(product(gain, product(change, covariance))),
+        symmetrize(product(product(covariance, -2 * change.T), gain.T)),
         change_s,
         product(change_cross.T - product(gain, change_s), known.precision),
         ((weighted[:, None] * shift[None, :] - gain.T) * change).sum(),
@@ -194,10 +197,11 @@ def _by_noise(known: _Known, change: Array) -> Conditioned:
     """-K dR w, K dR Kᵀ, dR, -K dR S⁻¹, ½ (w wᵀ - S⁻¹) : dR."""
     gain, weighted = known.found.gain, known.weighted
     change_s = symmetrize(change)
+    across = product(gain, change_s)
     return Conditioned(
-        -product(gain, product(change_s, weighted)),
-        product(gain, change_s, gain.T),
+        -product(across, weighted),
+        symmetrize(product(across, gain.T)),
         change_s,
-        -product(gain, change_s, known.precision),
+        -product(across, known.precision),
         0.5 * ((weighted[:, None] * weighted[None, :] - known.precision) * change).sum(),
     )

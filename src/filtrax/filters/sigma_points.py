@@ -21,12 +21,14 @@ from filtrax.fusion import fused
 from filtrax.linalg import (
     cholesky,
     cholesky_solve,
+    congruent,
     gaussian_log_density,
     marginal,
     precise,
     product,
-    product_of_parts,
     square_root,
+    sum_of_products,
+    sum_of_squares,
     symmetrize,
 )
 from filtrax.model import StateSpaceModel
@@ -132,8 +134,11 @@ class SigmaPoints(eqx.Module):
 
     def covariance(self, a: Parts, b: Parts) -> Float[Array, "_ _"]:
         """Σ wᵢ aᵢ bᵢᵀ."""
-        weighted = [weight * part for weight, part in zip(self.covariance_weights, a, strict=True)]
-        return product_of_parts(weighted, b)
+        return sum_of_products(self.covariance_weights, a, b)
+
+    def square(self, a: Parts) -> Float[Array, "_ _"]:
+        """Σ wᵢ aᵢ aᵢᵀ."""
+        return sum_of_squares(self.covariance_weights, a)
 
 
 def _differences(space: Space, images: Parts, reference: Float[Array, " y"]) -> Parts:
@@ -195,7 +200,7 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
             images = points.split(after)
             mean = points.mean(space, images)
             deviations = points.deviations(space, images, mean)
-            return mean, symmetrize(points.covariance(deviations, deviations) + noise)
+            return mean, symmetrize(points.square(deviations) + noise)
 
         predicted = Gaussian(*moments(after, noise))
         return predicted if self.redraw else PredictedPoints(predicted, after, points)
@@ -224,10 +229,10 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
             deviations = points.deviations(space, images, expected)
             slope = points.offsets.slope(points.covariance_weights, deviations)
             residuals = points.residuals(deviations, slope)
-            noise = measurement.covariance + points.covariance(residuals, residuals)
+            noise = measurement.covariance + points.square(residuals)
             innovation = jnp.where(seen, space.difference(measurement.value, expected), 0.0)
             found = condition(innovation, slope.T, None, noise, seen)
-            covariance = symmetrize(product(factor, found.covariance, factor.T))
+            covariance = symmetrize(congruent(factor, found.covariance))
             shift, gain = product(factor, found.shift), product(factor, found.gain)
             mean = model.state_space.wrap(predicted.mean + shift)
             return mean, innovation, found._replace(covariance=covariance, gain=gain)
@@ -259,7 +264,7 @@ def _update_with_predicted_points(
         deviations = points.deviations(space, images, expected)
         deviations = tuple(jnp.where(seen, part, 0.0) for part in deviations)
         noise = marginal(measurement.covariance, seen)
-        innovation_covariance = symmetrize(points.covariance(deviations, deviations) + noise)
+        innovation_covariance = symmetrize(points.square(deviations) + noise)
         state_deviations = points.deviations(model.state_space, points.split(states), prior.mean)
         cross = points.covariance(state_deviations, deviations)
         gain = cholesky_solve(cholesky(innovation_covariance), cross.T).T
