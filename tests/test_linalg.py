@@ -254,6 +254,32 @@ def test_square_root_of_a_regular_covariance_is_its_cholesky_factor_to_the_last_
     )
 
 
+@pytest.mark.parametrize("size", [3, 6, 10])
+def test_square_roots_do_not_depend_on_the_other_matrices_of_a_batch(size):
+    # Rejects a branch for a whole batch that changes what is regular, or misses what is not.
+    covariances = random_covariances(np.random.default_rng(8), 4, size)
+    covariances[1] = 2.0  # of rank 1
+    for row in (0, -1):
+        covariances[2, row] = covariances[2, :, row] = 0.0
+    covariances[3] -= 100.0 * np.eye(size)
+    batch = jnp.asarray(covariances)
+
+    def both(matrix):
+        return linalg.square_root(matrix), jax.grad(lambda m: linalg.square_root(m).sum())(matrix)
+
+    together = jax.jit(jax.vmap(both))(batch)
+    for i in (0, 2):  # those that have one root
+        jax.tree.map(
+            lambda a, b, i=i: np.testing.assert_allclose(a[i], b, rtol=1e-9, atol=1e-12),
+            together,
+            both(batch[i]),
+        )
+    roots = np.asarray(together[0])
+    finite = np.isfinite(roots).all((1, 2))
+    np.testing.assert_array_equal(finite, [True, True, True, False])
+    np.testing.assert_allclose(roots[:3] @ roots[:3].transpose(0, 2, 1), batch[:3], atol=1e-9)
+
+
 def test_square_root_of_an_indefinite_matrix_is_not_finite():
     for matrix in ([[1.0, 2.0], [2.0, 1.0]], [[1.0, 0.0], [0.0, -1e-3]], [[-1.0, 0.0], [0.0, 1.0]]):
         assert not jnp.isfinite(linalg.square_root(jnp.asarray(matrix))).all()

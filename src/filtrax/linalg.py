@@ -142,31 +142,7 @@ def square_root(covariance: Float[Array, "n n"]) -> Float[Array, "n n"]:
     Accuracy and Stability of Numerical Algorithms, theorem 10.7). An indefinite matrix has no
     square root: the result is not finite.
     """
-    root, _ = _roots(symmetrize(covariance))
-    return root
-
-
-@jax.custom_jvp
-def _roots(matrix: Array) -> tuple[Array, Array]:
-    """The square root, and the factor it comes from: that with 1 in the place of no variance."""
-    fixed = jnp.eye(len(matrix), dtype=bool) & (matrix == 0)
-    regular = jnp.where(fixed, 1.0, matrix)
-    plain, restored = small_matrices.cholesky.bind(jnp.stack([regular, _with_roundings(regular)]))
-    # A pivot that fails spoils all that come after it, so the last one tells.
-    factor = jnp.where(jnp.isfinite(plain[-1, -1]), plain, restored)
-    return jnp.where(fixed, 0.0, factor), factor
-
-
-@_roots.defjvp
-def _roots_jvp(primals: Any, tangents: Any) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    root, factor = _roots(*primals)
-    relative = small_matrices.relative_change(factor, *tangents)
-    return (root, factor), (product(root, relative), product(factor, relative))
-
-
-def _with_roundings(matrix: Array) -> Array:
-    size, epsilon = matrix.shape[-1], jnp.finfo(matrix.dtype).eps
-    return jnp.where(jnp.eye(size, dtype=bool), (1 + size * (size + 1) * epsilon) * matrix, matrix)
+    return small_matrices.square_root.bind(symmetrize(covariance))
 
 
 def whiten(samples: Float[Array, "n x"]) -> Float[Array, "n x"]:

@@ -73,7 +73,7 @@ def run_kernel(
             Operand(functools.partial(load, ref, shape_of(var), each))
             for ref, var, each in zip(refs, jaxpr.invars, batched, strict=False)
         ]
-        found = _evaluate(jaxpr, operands)
+        found = evaluate(jaxpr, operands)
         for ref, var, result in zip(refs[len(operands) :], jaxpr.outvars, found, strict=True):
             for part, each in pieces(result):
                 where, inside = place(first, tile, count, shape_of(var), True, part)
@@ -133,7 +133,7 @@ def _largest(jaxpr: Jaxpr) -> tuple[int, bool]:
 
     def trace():
         operands = [Operand(functools.partial(load, var)) for var in jaxpr.invars]
-        return [tile for each in _evaluate(jaxpr, operands) for _, tile in pieces(each)]
+        return [tile for each in evaluate(jaxpr, operands) for _, tile in pieces(each)]
 
     traced = jax.make_jaxpr(trace)()
 
@@ -147,7 +147,7 @@ def _largest(jaxpr: Jaxpr) -> tuple[int, bool]:
     return found, any(each.primitive is lax.dot_general_p for each in every)
 
 
-def _evaluate(jaxpr: Jaxpr, operands: Sequence[Value]) -> list[Value]:
+def evaluate(jaxpr: Jaxpr, operands: Sequence[Value]) -> list[Value]:
     """The function, computed with tiles."""
     known = dict(zip(jaxpr.invars, operands, strict=True))
     for var in jaxpr.invars:
@@ -190,7 +190,7 @@ def _apply(equation: JaxprEqn, values: Sequence[Value]) -> Sequence[Value]:
             raise NoKernelError(
                 f"the function in {name} has constants, or is for several sequences"
             )
-        return _evaluate(getattr(inner, "jaxpr", inner), values)
+        return evaluate(getattr(inner, "jaxpr", inner), values)
     if name not in RULES:
         raise NoKernelError(f"kernels have no {name}")
     if name == "split" and isinstance(values[0], Operand):

@@ -2,8 +2,8 @@
 
 What is fastest depends on the device and on how many matrices there are at once, neither of which
 is known where a function of one matrix is written. So the product, the Cholesky factor, the
-inverse of a triangular matrix, the diagonal and the logarithm of a sum are primitives of JAX, here
-with leading axes for batches.
+inverse of a triangular matrix, the square root, the diagonal and the logarithm of a sum are
+primitives of JAX, here with leading axes for batches.
 
 A library call costs a GPU one launch and hardly any work for a 4 x 4 matrix, and a CPU one call
 for each matrix of a batch, while the same algorithm written out is fused with its
@@ -20,14 +20,15 @@ import jax.numpy as jnp
 import jaxlib.version
 import numpy as np
 from jax.core import ShapedArray
-from jax.extend.core import Primitive
+from jax.extend.core import JaxprEqn, Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array
 
 from filtrax import matrix_rules
-from filtrax.small_kernels import is_kernel, lowering, run_kernel
+from filtrax.small_kernels import evaluate, is_kernel, lowering, run_kernel
 from filtrax.tile_rules import RULES
+from filtrax.tiles import shape_of, tile_of
 
 HAS_DEADLOCKS = jaxlib.version.__version_info__ < (0, 11, 2)
 """Whether batches of matrices must not be given to a library on a CPU (see `_in_turn`)."""
@@ -141,6 +142,23 @@ def _inverse_lower_alone(factors: Array) -> Array:
     return _as_kernel(inverse_lower, _inverse_lower_on_gpu, factors)
 
 
+def _square_root_on_cpu(matrices: Array) -> Array:
+    """The Cholesky factor; only if one of the matrices is singular is there more to do.
+
+    What comes from a branch is stored. A choice between two factors would be made again by every
+    product that reads the result, for each of its terms.
+    """
+    factor = cholesky.bind(matrices)
+    last = factor[..., -1, -1]  # a pivot that fails spoils all that come after it
+    return jax.lax.cond(jnp.isfinite(last).all(), lambda: factor, lambda: any_square_root(matrices))
+
+
+def _square_root_in_kernel(equation: JaxprEqn, matrices: Array) -> Array:
+    like = jax.ShapeDtypeStruct(shape_of(equation.outvars[0]), matrices.dtype)
+    [found] = evaluate(jax.make_jaxpr(any_square_root)(like).jaxpr, [matrices])
+    return tile_of(found)
+
+
 def _as_kernel(primitive: Primitive, otherwise: Callable, matrices: Array) -> Array:
     """One kernel for all matrices, where a GPU would call a library for matrices of their size."""
     *_, rows, columns = matrices.shape
@@ -247,6 +265,32 @@ def blocked_cholesky(matrices: Array, block: int = 4) -> Array:
     return jnp.concatenate([upper, jnp.concatenate([left, blocked_cholesky(rest)], -1)], -2)
 
 
+def any_square_root(matrices: Array) -> Array:
+    """L of a singular A = L Lᵀ, too: the factor of A or, where it has none, that with roundings.
+
+    `linalg.square_root` says which. A component without any variance has a 1 in its place until
+    the end.
+    """
+    size, epsilon = matrices.shape[-1], jnp.finfo(matrices.dtype).eps
+    fixed = _fixed(matrices)
+    regular = jnp.where(fixed, 1.0, matrices)
+    rounded = (1 + size * (size + 1) * epsilon) * regular
+    rounded = jnp.where(_on_diagonal(matrices), rounded, regular)
+    plain, restored = cholesky.bind(jnp.stack([regular, rounded]))
+    # A pivot that fails spoils all that come after it, so the last one tells.
+    factor = jnp.where(jnp.isfinite(plain[..., -1:, -1:]), plain, restored)
+    return jnp.where(fixed, 0.0, factor)
+
+
+def _on_diagonal(matrices: Array) -> Array:
+    return jnp.broadcast_to(jnp.eye(matrices.shape[-1], dtype=bool), matrices.shape)
+
+
+def _fixed(matrices: Array) -> Array:
+    """Where the diagonal is zero."""
+    return _on_diagonal(matrices) & (matrices == 0)
+
+
 def unrolled_inverse_lower(factors: Array) -> Array:
     """L⁻¹: a row is that of the identity less Lᵢⱼ times the rows before it, divided by Lᵢᵢ."""
     identity = jnp.eye(factors.shape[-1], dtype=factors.dtype)
@@ -307,6 +351,19 @@ inverse_lower = _primitive(
 )
 """L⁻¹ of a lower triangular L."""
 
+square_root = _primitive(
+    "square_root",
+    lambda matrix: matrix.shape,
+    any_square_root,
+    any_square_root,
+    _square_root_in_kernel,
+)
+"""A lower triangular L with L Lᵀ = A for a symmetric, positive semi-definite A."""
+
+# Several devices would have to agree on a branch.
+_root_lowering = lowering(_square_root_on_cpu, any_square_root, multiple_results=False)
+mlir.register_lowering(square_root, _root_lowering, "cpu")
+
 log_sum = _primitive(
     "log_sum",
     lambda logarithms: logarithms.shape[:-1],
@@ -350,6 +407,12 @@ def _cholesky_change(change: Array, factor: Array, matrix: Array) -> Array:
     return product.bind(factor, relative_change(factor, change))
 
 
+def _square_root_change(change: Array, root: Array, matrix: Array) -> Array:
+    """As that of the Cholesky factor, which has a 1 in the place of no variance."""
+    factor = jnp.where(_fixed(matrix), 1.0, root)
+    return product.bind(root, relative_change(factor, change))
+
+
 def _inverse_lower_change(change: Array, inverse: Array, factor: Array) -> Array:
     """dL⁻¹ = -L⁻¹ dL L⁻¹."""
     return -product.bind(product.bind(inverse, jnp.tril(change)), inverse)
@@ -362,6 +425,7 @@ def _log_sum_change(change: Array, total: Array, logarithms: Array) -> Array:
 # Rules of the operations themselves: that of a `custom_jvp` around them is lost once a loop has
 # been differentiated, and a second derivative would not find it.
 ad.defjvp2(cholesky, _cholesky_change)
+ad.defjvp2(square_root, _square_root_change)
 ad.defjvp2(inverse_lower, _inverse_lower_change)
 ad.defjvp2(log_sum, _log_sum_change)
 ad.deflinear2(diagonal, lambda change, _: [diagonal_matrix.bind(change)])
