@@ -6,6 +6,7 @@ centre point is the reference about which angles are averaged.
 """
 
 import abc
+import functools
 import itertools
 
 import equinox as eqx
@@ -17,7 +18,7 @@ from filtrax.arrays import Control, Key, Scalar
 from filtrax.beliefs import Gaussian
 from filtrax.filters.base import AbstractBayesFilter, Info
 from filtrax.filters.kalman_update import Conditioned, condition, joseph, updated
-from filtrax.fusion import fused
+from filtrax.fusion import for_gpu, fused
 from filtrax.linalg import (
     cholesky,
     cholesky_solve,
@@ -104,7 +105,7 @@ class SigmaPoints(eqx.Module):
         parts = (jax.vmap(space.wrap)(part) for part in (centre, *around))
         return jnp.concatenate([*parts]), factor
 
-    def split(self, images: Float[Array, "n y"]) -> Parts:
+    def split(self, images: Float[Array, "n ..."]) -> tuple[Float[Array, "..."], ...]:
         """Rows in parts."""
         ends = itertools.accumulate(self.counts[:-1])
         return tuple(jnp.split(images, [*ends]))
@@ -118,9 +119,13 @@ class SigmaPoints(eqx.Module):
 
     def mean_of(self, values: Float[Array, "n x x"]) -> Float[Array, "x x"]:
         """Σ wᵢ Aᵢ of matrices."""
-        pairs = zip(self.mean_weights, self.counts, strict=True)
-        weights = jnp.concatenate([jnp.full(count, weight) for weight, count in pairs])
-        return jnp.tensordot(weights, values, 1)
+        if for_gpu():  # where a sum for each part is a launch for each part
+            pairs = zip(self.mean_weights, self.counts, strict=True)
+            weights = jnp.concatenate([jnp.full(count, weight) for weight, count in pairs])
+            return jnp.tensordot(weights, values, 1)
+        # A matrix that all points share is not added up: a compiler knows the sum of equal numbers.
+        pairs = zip(self.mean_weights, self.split(values), strict=True)
+        return functools.reduce(jnp.add, (weight * part.sum(0) for weight, part in pairs))
 
     def deviations(self, space: Space, images: Parts, mean: Float[Array, " y"]) -> Parts:
         """yᵢ - ȳ."""
