@@ -409,8 +409,10 @@ def _cholesky_change(change: Array, factor: Array, matrix: Array) -> Array:
 
 def _square_root_change(change: Array, root: Array, matrix: Array) -> Array:
     """As that of the Cholesky factor, which has a 1 in the place of no variance."""
-    factor = jnp.where(_fixed(matrix), 1.0, root)
-    return product.bind(root, relative_change(factor, change))
+    relative = relative_change(jnp.where(_fixed(matrix), 1.0, root), change)
+    # Transposed, as sigma points use it: so what comes back from them is the left of a product,
+    # of which a CPU computes less again than of the right.
+    return _swap(product.bind(_swap(relative), _swap(root)))
 
 
 def _inverse_lower_change(change: Array, inverse: Array, factor: Array) -> Array:

@@ -52,6 +52,10 @@ class AbstractOffsets(eqx.Module):
         """The images ξᵢᵀ D of the offsets under a linear function, without the centre's."""
 
     @abc.abstractmethod
+    def spread(self, factor: Float[Array, "x x"]) -> Parts:
+        """L ξᵢ, without the centre's."""
+
+    @abc.abstractmethod
     def slope(self, weights: Weights, deviations: Parts) -> Float[Array, "x y"]:
         """D = Σ wᵢ ξᵢ aᵢᵀ, the linear function that is closest to deviations."""
 
@@ -63,6 +67,9 @@ class Scattered(AbstractOffsets):
 
     def scatter(self, slope: Float[Array, "x y"]) -> Parts:
         return (product(self.offsets, slope),)
+
+    def spread(self, factor: Float[Array, "x x"]) -> Parts:
+        return self.scatter(factor.T)
 
     def slope(self, weights: Weights, deviations: Parts) -> Float[Array, "x y"]:
         return weights[1] * product(self.offsets.T, deviations[1])
@@ -76,6 +83,14 @@ class Paired(AbstractOffsets):
     def scatter(self, slope: Float[Array, "x y"]) -> Parts:
         far = self.distance * slope
         return far, -far
+
+    def spread(self, factor: Float[Array, "x x"]) -> Parts:
+        if for_gpu():
+            return self.scatter(factor.T)
+        # What comes back from both is one sum then, which a CPU stores. A difference it would
+        # compute again in a product that reads it, for each of its terms.
+        signs = jnp.asarray([1.0, -1.0], factor.dtype)
+        return tuple(signs[:, None, None] * (self.distance * factor.T)[None])
 
     def slope(self, weights: Weights, deviations: Parts) -> Float[Array, "x y"]:
         _, plus, minus = deviations
@@ -101,7 +116,7 @@ class SigmaPoints(eqx.Module):
         """The points μ + L ξᵢ of a belief, and L."""
         factor = square_root(belief.covariance)
         centre = belief.mean[None, :]
-        around = (centre + part for part in self.offsets.scatter(factor.T))
+        around = (centre + part for part in self.offsets.spread(factor))
         parts = (jax.vmap(space.wrap)(part) for part in (centre, *around))
         return jnp.concatenate([*parts]), factor
 
