@@ -212,6 +212,13 @@ def test_roots_of_singular_and_indefinite_matrices(size):
     np.testing.assert_array_equal(finite, [True, True, True, False])
 
 
+def test_differences_of_angles_are_few_operations():
+    # Rejects remainders: with them a prediction by sigma points takes Triton minutes to compile.
+    traced = jax.make_jaxpr(POSE.difference)(jnp.zeros(3), jnp.zeros(3))
+    assert len(traced.eqns) <= 20
+    assert "rem" not in str(traced)
+
+
 def test_angles_are_wrapped_as_outside_of_kernels():
     angles = jnp.asarray(np.random.default_rng(0).normal(scale=9, size=(50, 3)), jnp.float32)
     found = in_one_kernel(POSE.wrap, angles)

@@ -183,7 +183,8 @@ class Space(eqx.Module):
         if not circular.any():
             return vector
         half = periods / 2
-        turned = jnp.remainder(vector + half, periods) - half
+        # As exact as the angle itself, and far fewer operations than a remainder.
+        turned = vector - periods * jnp.floor(vector / periods + 0.5)
         # Rounding can leave the turned angle just outside of the interval.
         turned = jnp.where(turned >= half, turned - periods, turned)
         turned = jnp.where(turned < -half, turned + periods, turned)

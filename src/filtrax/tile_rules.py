@@ -52,12 +52,6 @@ def _on_numbers(function: Callable[..., Array]) -> Callable[..., Array]:
     return rule
 
 
-def _remainder(number: Array, divisor: Array) -> Array:
-    """What is left of a number, with its sign, to the rounding of the number itself."""
-    ratio = number / divisor
-    return number - divisor * jnp.where(ratio < 0, jnp.ceil(ratio), jnp.floor(ratio))
-
-
 def _iota(equation: JaxprEqn) -> Array:
     shape, axis = _shape(equation), equation.params["dimension"]
     found = lax.broadcasted_iota(equation.params["dtype"], (1, *map(widened, shape)), 1 + axis)
@@ -168,7 +162,6 @@ def _dot(equation: JaxprEqn, left: Array, right: Array) -> Array:
 RULES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
     "is_finite": _on_numbers(lambda number: jnp.abs(number) < jnp.inf),
-    "rem": _on_numbers(_remainder),
     "iota": _iota,
     "broadcast_in_dim": _broadcast,
     "reshape": _reshape,
