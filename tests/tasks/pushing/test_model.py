@@ -12,11 +12,12 @@ import pytest
 import tiny_pushing
 from filtrax.experiments.filters import Lstm
 from filtrax.filters import ExtendedKalmanFilter, InteractingFilter, filter_trajectory
-from filtrax.noise import FixedNoise, Unit
-from filtrax.switching import SwitchingProcess
+from filtrax.linalg import gaussian_log_density
+from filtrax.noise import FixedNoise, Unit, constant_noise
+from filtrax.switching import SwitchingProcess, in_mode, switching
 from filtrax.tasks.pushing import PushingModel, PushingTask, heads, reference
 from filtrax.tasks.pushing.camera import Camera
-from filtrax.tasks.pushing.model import PAPER_PROCESS_STDS, PAPER_SENSOR_STDS
+from filtrax.tasks.pushing.model import PAPER_PROCESS_STDS, PAPER_SENSOR_STDS, PROCESS_FLOOR
 from filtrax.tasks.pushing.physics import process as analytical
 from filtrax.tasks.pushing.process import (
     InContact,
@@ -156,6 +157,29 @@ def test_the_switching_filter_tells_contact_from_free_motion():
     assert in_contact[moved].mean() > 0.9 > 0.5 > in_contact[free].mean()
 
 
+@pytest.mark.long
+def test_beliefs_at_the_smallest_process_noise_have_a_density_in_single_precision():
+    # Rejects a floor of 1e-5 for all components, with which one of twenty sequences has none.
+    task = dataclasses.replace(tiny_pushing.TASK, num_validation=100, num_steps=20)
+    with jax.enable_x64(False):
+        settings = PushingModel("analytical", sensor="reference", modes="contact")
+        model = task.build(settings, key=jax.random.key(0))
+        contact = in_mode(model, switching(model).modes[1])
+        floor = FixedNoise(constant_noise(np.sqrt(PROCESS_FLOOR)))
+        contact = dataclasses.replace(contact, process_noise=floor)
+
+        @jax.jit
+        @jax.vmap
+        def densities(trajectory):
+            key = jax.random.key(0)
+            beliefs, _ = filter_trajectory(ExtendedKalmanFilter(), contact, trajectory, key=key)
+            return jax.vmap(gaussian_log_density)(jnp.zeros_like(beliefs.mean), beliefs.covariance)
+
+        found = densities(task.data("validation"))
+    assert found.dtype == np.float32
+    assert np.isfinite(found).all()
+
+
 def residuals(model, data):
     """Of single steps, and which of them began in contact."""
 
@@ -231,7 +255,7 @@ def test_a_reference_that_is_bound_to_no_object_says_so():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"process_stds": (1.0,) * 9 + (0.001,)}, "process_stds must be .* at least 0.0032"),
+        ({"process_stds": (1.0,) * 9 + (0.001,)}, "process_stds must be .* 0.0032, the roots"),
         ({"sensor_stds": (1.0,) * 7 + (0.03,)}, "sensor_stds must be .* at least 0.0316"),
         ({"likelihood": "learned", "encoding": "recurrent"}, 'needs sensor "paper" and encoding'),
         ({"likelihood": "learned", "sensor": "reference"}, 'needs sensor "paper" and encoding'),
