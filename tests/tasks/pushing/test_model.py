@@ -12,6 +12,7 @@ import pytest
 import tiny_pushing
 from filtrax.experiments.filters import Lstm
 from filtrax.filters import ExtendedKalmanFilter, InteractingFilter, filter_trajectory
+from filtrax.filters.run import sense_trajectory
 from filtrax.linalg import gaussian_log_density
 from filtrax.noise import FixedNoise, Unit, constant_noise
 from filtrax.switching import SwitchingProcess, in_mode, switching
@@ -26,6 +27,7 @@ from filtrax.tasks.pushing.process import (
     free_motion,
 )
 from filtrax.training.parts import trainable
+from systems import as_float32
 
 STATE = jnp.asarray([10.0, -20.0, 30.0, 12.0, 14.0, -30.0, -25.0, 0.9, 0.4, 0.2])
 PUSH = jnp.asarray([8.0, 3.0])
@@ -161,21 +163,21 @@ def test_the_switching_filter_tells_contact_from_free_motion():
 def test_beliefs_at_the_smallest_process_noise_have_a_density_in_single_precision():
     # Rejects a floor of 1e-5 for all components, with which one of twenty sequences has none.
     task = dataclasses.replace(tiny_pushing.TASK, num_validation=100, num_steps=20)
-    with jax.enable_x64(False):
-        settings = PushingModel("analytical", sensor="reference", modes="contact")
-        model = task.build(settings, key=jax.random.key(0))
-        contact = in_mode(model, switching(model).modes[1])
-        floor = FixedNoise(constant_noise(np.sqrt(PROCESS_FLOOR)))
-        contact = dataclasses.replace(contact, process_noise=floor)
+    settings = PushingModel("analytical", sensor="reference", modes="contact")
+    model = task.build(settings, key=jax.random.key(0))
+    contact = in_mode(model, switching(model).modes[1])
+    floor = FixedNoise(constant_noise(np.sqrt(PROCESS_FLOOR)))
+    contact = dataclasses.replace(contact, process_noise=floor)
 
-        @jax.jit
-        @jax.vmap
-        def densities(trajectory):
-            key = jax.random.key(0)
-            beliefs, _ = filter_trajectory(ExtendedKalmanFilter(), contact, trajectory, key=key)
-            return jax.vmap(gaussian_log_density)(jnp.zeros_like(beliefs.mean), beliefs.covariance)
+    @jax.jit
+    @jax.vmap
+    def densities(trajectory):
+        key = jax.random.key(0)
+        sensed = as_float32(sense_trajectory(contact, trajectory, key=key))
+        beliefs, _ = filter_trajectory(ExtendedKalmanFilter(), *sensed, key=key)
+        return jax.vmap(gaussian_log_density)(jnp.zeros_like(beliefs.mean), beliefs.covariance)
 
-        found = densities(task.data("validation"))
+    found = densities(task.data("validation"))
     assert found.dtype == np.float32
     assert np.isfinite(found).all()
 
