@@ -14,6 +14,7 @@ from filtrax.filters import Scaling
 from filtrax.losses import nll
 from filtrax.sensors import GivenFeatures
 from filtrax.training import ensembles, evaluation
+from filtrax.training.data_sets import first_set
 from filtrax.training.ensembles import Training
 from filtrax.training.epochs import train_steps
 from filtrax.training.evaluation import ObjectiveScore
@@ -241,6 +242,9 @@ def test_cached_features_give_what_features_that_are_computed_again_give(cached,
     matrix = training.encoder.matrix
     features = np.tanh(np.einsum("mfr,ntr->mntf", matrix, small.TRAIN.readings))
     np.testing.assert_allclose(training.readings, features, rtol=1e-12)
+    # Rejects readings, which may be images, that stay in memory beside their features.
+    for data in (first_set(training.data), *training.validation):
+        assert data.readings.shape == data.states.shape[:2]
     monkeypatch.setattr(ensembles, "has_frozen_encoder", lambda *_: False)
     again, _, _ = small.run(small.stage(train=NOISE))
     assert_same(both, again, rtol=1e-9, atol=1e-11)

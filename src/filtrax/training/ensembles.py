@@ -23,7 +23,13 @@ from filtrax.sensors import GivenFeatures, NetworkSensor
 from filtrax.training.data_sets import as_data_sets, check_data_sets, first_set, members_of_set
 from filtrax.training.devices import Devices, place
 from filtrax.training.epochs import train_steps
-from filtrax.training.evaluation import encode, evaluate, has_frozen_encoder, with_encoder
+from filtrax.training.evaluation import (
+    encode,
+    evaluate,
+    has_frozen_encoder,
+    with_encoder,
+    without_images,
+)
 from filtrax.training.parts import trainable, warn_of_hidden_parameters
 from filtrax.training.selection import Ensemble, select
 from filtrax.training.stages import Stage
@@ -88,8 +94,6 @@ class Training:
         trained = trainable(filt, model, stage.train)
         self.placement = place(devices, len(seeds), stage.batch_size)
         self.stage = self.placement.members(_strong(stage.for_members(len(seeds))))
-        stacked = _stacked(data_sets)
-        self.data, self.validation = self.placement.everywhere((stacked, self.validation))
         self.perturbations = self.placement.everywhere(jnp.asarray(perturbations))
         self.keys = self.placement.members(jax.vmap(jr.key)(jnp.asarray(seeds)))
         self.readings = self.validation_readings = self.encoder = None
@@ -97,13 +101,13 @@ class Training:
         frozen = stage.augment is None and has_frozen_encoder(model, data_sets[0], trained[1])
         if frozen and self.validation[0].observed is None:
             assert isinstance(model.sensor, NetworkSensor)
-            self.readings, self.validation_readings = (
-                self.placement.members(self._on_sets(encode, sets, model, self.keys))
-                for sets in (self.placement.everywhere(data_sets), self.validation)
-            )
             self.encoder = model.sensor.encoder
+            self.readings, data_sets = self._features(data_sets, model)
+            self.validation_readings, self.validation = self._features(self.validation, model)
             model = with_encoder(model, GivenFeatures())
             trained = trainable(filt, model, stage.train)
+        self.data = self.placement.everywhere(_stacked(data_sets))
+        self.validation = self.placement.everywhere(self.validation)
         state = self.placement.members(_strong((filt, model)))
         self.parameters, self.rest = eqx.partition(state, trained)
 
@@ -228,6 +232,14 @@ class Training:
         rest = (self.stage.score, filt, self.keys, self.validation_readings)
         scores = self._on_sets(score, self.validation, model, *rest)
         return {name: values.mean((1, 2)) for name, values in scores.items()}
+
+    def _features(
+        self, data_sets: list[Trajectory], model: StateSpaceModel
+    ) -> tuple[Any, list[Trajectory]]:
+        """The features of all members, and the data sets without what they were made of."""
+        placed = self.placement.everywhere(data_sets)
+        features = self.placement.members(self._on_sets(encode, placed, model, self.keys))
+        return features, [without_images(data, self.encoder) for data in data_sets]
 
     def _on_sets(
         self, function: Callable, data_sets: Sequence[Trajectory], model: Any, *arguments: Any

@@ -246,6 +246,19 @@ def with_encoder(model: StateSpaceModel, encoder: Any) -> StateSpaceModel:
     return dataclasses.replace(model, sensor=dataclasses.replace(sensor, encoder=encoder))
 
 
+def without_images(data: Trajectory, encoder: Any) -> Trajectory:
+    """Data whose features are kept, without what only the encoder reads.
+
+    These are the readings, and what the encoder names as its `own_context`: images take a hundred
+    times the memory of features.
+    """
+    context, own = data.context, getattr(encoder, "own_context", ())
+    if own:
+        context = {name: value for name, value in context.items() if name not in own}
+    shape = jax.tree.leaves(data.readings)[0].shape[:2]
+    return dataclasses.replace(data, readings=jnp.zeros(shape, bool), context=context)
+
+
 def has_frozen_encoder(model: StateSpaceModel, data: Trajectory, trained: Any) -> bool:
     """Whether features can be computed once: `trained` is the model's mask of trained arrays."""
     return _can_encode(model, data) and not any(jax.tree.leaves(trained.sensor.encoder))

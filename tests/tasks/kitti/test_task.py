@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import filtrax
-from filtrax.experiments import config, run
+from filtrax.experiments import building, config, run
 from filtrax.experiments.filters import Ekf, Lstm
 from filtrax.experiments.settings import Experiment, StageSettings
 from filtrax.filters import RecurrentFilter
@@ -19,6 +19,7 @@ from filtrax.tasks.kitti import Fold, Frames, KittiModel, KittiTask
 from filtrax.tasks.kitti.model import motion, observe
 from filtrax.tasks.kitti.recordings.files import write_drive
 from filtrax.tasks.kitti.streets import collection
+from filtrax.training import ensembles
 from tiny_kitti import SIZE, curved_drive, folder, tiny_task
 
 
@@ -190,6 +191,28 @@ def test_the_recurrent_network_begins_with_the_direction_and_the_velocities(key)
     expected = [speed / 10, rate / 10, np.cos(angle), np.sin(angle)]
     np.testing.assert_allclose(belief.start[:4], expected)
     np.testing.assert_allclose(belief.start[4:], [0.01, 0.01, 0.01, 0.25, 0.25])
+
+
+@pytest.mark.long
+def test_images_go_once_there_are_features_of_them(monkeypatch):
+    # Rejects a context that something other than the encoder reads, or that stays in memory.
+    noise = dataclasses.replace(STAGE, train=("model.sensor.noise", "model.process_noise"))
+    settings = dataclasses.replace(experiment(), stages=(noise,))
+    data, validation = (settings.task.data(split) for split in ("train", "validation"))
+    both = building.build_ensemble(settings, data)
+    stage, perturbations = building.build_stages([settings], 0), settings.task.perturbations()
+    training = ensembles.Training(stage, *both, data, validation, perturbations, [0])
+    assert not training.data.context
+    assert not training.validation[0].context
+    ensemble, start = training.begin()
+    _, after = training.epoch(ensemble)
+    assert np.isfinite(after.loss).all()
+    monkeypatch.setattr(ensembles, "has_frozen_encoder", lambda *_: False)
+    images = ensembles.Training(stage, *both, data, validation, perturbations, [0])
+    assert set(images.data.context) == {"frames", "mirrored"}
+    np.testing.assert_allclose(
+        images.begin()[1].validation["loss"], start.validation["loss"], rtol=1e-5
+    )
 
 
 @pytest.mark.long

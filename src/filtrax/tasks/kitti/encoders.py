@@ -25,6 +25,9 @@ are so small that a learning rate at which all other layers learn well is too la
 FRAMES_AT_ONCE = 3200
 """That are read at a time outside of training, to save memory: each takes some megabytes."""
 
+OWN_CONTEXT = ("frames", "mirrored")
+"""What nothing but the encoder reads, so that it need not be kept once there are features."""
+
 
 class KittiEncoder(eqx.Module):
     """Encodes the image of a time, and its difference from the one before.
@@ -36,6 +39,7 @@ class KittiEncoder(eqx.Module):
 
     frames_at_once: ClassVar[int] = FRAMES_AT_ONCE
     in_turn: ClassVar[bool] = True
+    own_context: ClassVar[tuple[str, ...]] = OWN_CONTEXT
     network: MotionNetwork
 
     def __call__(
@@ -55,6 +59,7 @@ class MatchingEncoder(eqx.Module):
     """
 
     frames_at_once: ClassVar[int] = FRAMES_AT_ONCE
+    own_context: ClassVar[tuple[str, ...]] = OWN_CONTEXT
     network: MatchingNetwork
 
     def __call__(
