@@ -13,6 +13,7 @@ import small_training as small
 from filtrax import Gaussian, run
 from filtrax.losses import nll, squared_error
 from filtrax.metrics import mean_distance, mean_nll
+from filtrax.novelty import GuardedSensor, Novelty
 from filtrax.training import evaluation
 from filtrax.training.evaluation import ObjectiveScore, evaluate, in_chunks, tracking
 from filtrax.training.objectives import sensor_nll
@@ -112,7 +113,11 @@ def test_chunks_make_a_whole(count):
 def test_an_encoder_bounds_the_images_that_all_members_see_at_once(frames, expected, monkeypatch):
     monkeypatch.setattr(small.Encoder, "frames_at_once", frames, raising=False)
     assert len(KEYS) * small.NUM_STEPS == 18
-    found = evaluation.sequences_at_once(small.ensemble()[1], small.VALIDATION, KEYS)
+    model = small.ensemble()[1]
+    found = evaluation.sequences_at_once(model, small.VALIDATION, KEYS)
+    # Rejects all images at once because the encoder is behind a guard.
+    guarded = dataclasses.replace(model, sensor=GuardedSensor(model.sensor, Novelty.blank(4)))
+    assert evaluation.sequences_at_once(guarded, small.VALIDATION, KEYS) == found
     assert found == expected
 
 

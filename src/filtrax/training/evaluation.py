@@ -20,6 +20,7 @@ from filtrax.filters.run import sense_trajectory
 from filtrax.linalg import precise
 from filtrax.losses import Loss
 from filtrax.model import StateSpaceModel
+from filtrax.novelty import GuardedSensor
 from filtrax.sensors import GivenFeatures, NetworkSensor
 from filtrax.training.devices import ONE, Placement
 from filtrax.training.objectives import Objective, average, mean_loss
@@ -198,8 +199,15 @@ def members_in_turn(model: StateSpaceModel) -> bool:
     one after another, and as many times the memory. Encoders with such convolutions say
     `in_turn = True`.
     """
-    reader = getattr(model.sensor, "encoder", model.sensor)
-    return getattr(reader, "in_turn", False) and jax.default_backend() != "cpu"
+    return getattr(_reader(model), "in_turn", False) and jax.default_backend() != "cpu"
+
+
+def _reader(model: StateSpaceModel) -> Any:
+    """What reads images: the encoder of a sensor, behind a guard as well, or the sensor itself."""
+    sensor = model.sensor
+    while isinstance(sensor, GuardedSensor):
+        sensor = sensor.sensor
+    return getattr(sensor, "encoder", sensor)
 
 
 def _takes_turns(model: StateSpaceModel, keys: Keys) -> bool:
@@ -208,8 +216,7 @@ def _takes_turns(model: StateSpaceModel, keys: Keys) -> bool:
 
 def sequences_at_once(model: StateSpaceModel, data: Trajectory, keys: Keys) -> int:
     """How many sequences all members of an ensemble, which have a key each, look at in one go."""
-    reader = getattr(model.sensor, "encoder", model.sensor)
-    frames = getattr(reader, "frames_at_once", None)
+    frames = getattr(_reader(model), "frames_at_once", None)
     if frames is None:
         return SEQUENCES_AT_ONCE
     num_steps = jax.tree.leaves(data.readings)[0].shape[1]
