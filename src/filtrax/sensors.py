@@ -19,6 +19,9 @@ from filtrax.arrays import Context, Key, Observation, Reading, Seen
 from filtrax.checks import check_shape
 from filtrax.noise import AbstractNoise
 
+CPU_SHARE = 8
+"""By how much fewer images a CPU reads at once: it gains nothing by many, and has less memory."""
+
 
 class Measurement(eqx.Module):
     """What a sensor says of one reading.
@@ -112,6 +115,26 @@ class GivenFeatures(eqx.Module):
     def __call__(self, reading: PyTree, context: Context, *, key: Key) -> PyTree:
         del context, key
         return reading
+
+
+def reader(sensor: Sensor) -> Any:
+    """What reads images: the encoder of a sensor, behind a guard as well, or the sensor itself."""
+    while (guarded := getattr(sensor, "sensor", None)) is not None:
+        sensor = guarded
+    return getattr(sensor, "encoder", sensor)
+
+
+def sequences_at_once(sensor: Sensor, num_steps: int, most: int) -> int:
+    """How many sequences are read in one go, so that their images fit into memory.
+
+    At most `most`, and fewer if the sensor or its encoder bounds its `frames_at_once`.
+    """
+    frames = getattr(reader(sensor), "frames_at_once", None)
+    if frames is None:
+        return most
+    if jax.default_backend() == "cpu":
+        frames //= CPU_SHARE
+    return min(max(frames // num_steps, 1), most)
 
 
 class StackedSensors(eqx.Module):

@@ -1,6 +1,7 @@
 """Ensembles: members are what they would be alone, and nothing is compiled or computed twice."""
 
 import dataclasses
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -20,8 +21,11 @@ from filtrax.training.epochs import train_steps
 from filtrax.training.evaluation import ObjectiveScore
 from filtrax.training.objectives import (
     LikelihoodContrast,
+    ProcessNll,
     Until,
     filtering,
+    l2,
+    process_nll,
     sensor_nll,
     weighted,
 )
@@ -273,6 +277,33 @@ def test_an_encoder_that_trains_or_masked_readings_are_not_cached():
     stage = small.stage(train=("model.process_noise",))
     training = Training(stage, filt, model, data, data, small.PERTURBATIONS, small.SEEDS)
     assert training.readings is None
+
+
+class Looking(ProcessNll):
+    """The same numbers, but nothing says that no reading is looked at."""
+
+    looks: ClassVar[bool] = True
+
+
+@pytest.mark.parametrize("train", [("model.process",), ("model",)])
+def test_no_sensor_runs_where_nothing_looks_at_readings(train):
+    # Rejects images that are drawn, or kept, to train a process on states alone.
+    stages = [
+        small.stage(
+            objective=weighted({process: 1.0, l2: 0.1}), score=ObjectiveScore(process), train=train
+        )
+        for process in (process_nll, Looking())
+    ]
+    del small.ENCODED[:]
+    found, _, _ = small.run(stages[0])
+    training = small.training(stages[0])
+    assert not small.ENCODED
+    assert training.readings is None
+    assert training.data.readings.dtype == bool
+    looking = small.training(stages[1])
+    assert (looking.readings is not None) == (train == ("model.process",))
+    again, _, _ = small.run(stages[1])
+    assert_same(found, again, rtol=1e-9, atol=1e-11)
 
 
 def test_the_best_model_has_its_encoder_again(cached):

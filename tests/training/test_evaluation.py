@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import small_training as small
-from filtrax import Gaussian, run
+from filtrax import Gaussian, run, sensors
 from filtrax.losses import nll, squared_error
 from filtrax.metrics import mean_distance, mean_nll
 from filtrax.novelty import GuardedSensor, Novelty
@@ -109,16 +109,23 @@ def test_chunks_make_a_whole(count):
     assert set(sizes) == {min(3, count)}  # one program
 
 
+@pytest.mark.parametrize("share", [1, 8])
 @pytest.mark.parametrize(("frames", "expected"), [(None, 64), (0, 1), (60, 3), (10**9, 64)])
-def test_an_encoder_bounds_the_images_that_all_members_see_at_once(frames, expected, monkeypatch):
-    monkeypatch.setattr(small.Encoder, "frames_at_once", frames, raising=False)
+def test_an_encoder_bounds_the_images_that_all_members_see_at_once(
+    frames, expected, share, monkeypatch
+):
+    # On a CPU, as here, they are an eighth; a GPU has more memory.
+    bound = frames if frames is None else share * frames
+    monkeypatch.setattr(small.Encoder, "frames_at_once", bound, raising=False)
+    if share == 1:
+        monkeypatch.setattr(sensors.jax, "default_backend", lambda: "gpu")
     assert len(KEYS) * small.NUM_STEPS == 18
     model = small.ensemble()[1]
     found = evaluation.sequences_at_once(model, small.VALIDATION, KEYS)
+    assert found == expected
     # Rejects all images at once because the encoder is behind a guard.
     guarded = dataclasses.replace(model, sensor=GuardedSensor(model.sensor, Novelty.blank(4)))
-    assert evaluation.sequences_at_once(guarded, small.VALIDATION, KEYS) == found
-    assert found == expected
+    assert evaluation.sequences_at_once(guarded, small.VALIDATION, KEYS) == expected
 
 
 def test_only_labelled_steps_and_components_are_scored():

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PyTree
 from filtrax.arrays import Context, Key, Reading
 from filtrax.model import StateSpaceModel
 from filtrax.novelty.detector import SHRINKAGE, Novelty
-from filtrax.sensors import Measurement, Sensor, sense
+from filtrax.sensors import Measurement, Sensor, sense, sequences_at_once
 from filtrax.trajectory import Trajectory
 
 Describe = Callable[[Reading, Context], PyTree]
@@ -172,14 +172,15 @@ def _sense_all(sensor: Sensor, trajectory: Trajectory, key: Key) -> Measurement:
     return jax.vmap(one)(trajectory.readings, trajectory.observed, keys)
 
 
-def _in_chunks(function: Callable, data: Trajectory, *arguments: Any) -> Any:
-    """`function(data, *arguments)` for some sequences at a time, as NumPy's arrays."""
-    count = data.initial.shape[0]
+def _in_chunks(function: Callable, data: Trajectory, sensor: Sensor, *arguments: Any) -> Any:
+    """`function(data, sensor, *arguments)` for some sequences at a time, as NumPy's arrays."""
+    count, num_steps = jax.tree.leaves(data.readings)[0].shape[:2]
+    size = sequences_at_once(sensor, num_steps, SEQUENCES_AT_ONCE)
     outputs = []
-    for first in range(0, count, SEQUENCES_AT_ONCE):
+    for first in range(0, count, size):
         # The last chunk begins earlier, so that all have the same size and are one program.
-        begin = max(min(first, count - SEQUENCES_AT_ONCE), 0)
-        chunk = jax.tree.map(lambda leaf, b=begin: leaf[b : b + SEQUENCES_AT_ONCE], data)
-        output, new = function(chunk, *arguments), first - begin
+        begin = max(min(first, count - size), 0)
+        chunk = jax.tree.map(lambda leaf, b=begin: leaf[b : b + size], data)
+        output, new = function(chunk, sensor, *arguments), first - begin
         outputs.append(jax.tree.map(lambda leaf, n=new: np.asarray(leaf)[n:], output))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *outputs)

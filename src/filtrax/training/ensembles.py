@@ -30,6 +30,7 @@ from filtrax.training.evaluation import (
     with_encoder,
     without_images,
 )
+from filtrax.training.objectives import looks
 from filtrax.training.parts import trainable, warn_of_hidden_parameters
 from filtrax.training.selection import Ensemble, select
 from filtrax.training.stages import Stage
@@ -65,7 +66,7 @@ class Training:
     `eqx.filter_vmap(build)(keys)` makes them. A member whose loss or gradient is not finite, or
     that loses half of what it had learned, is set back to its best state and goes on with half
     the learning rate and new random numbers. An encoder that is not trained runs once, before
-    the first epoch.
+    the first epoch, or never if nothing looks at readings.
 
     `data` and `validation` may be lists of data sets of the same shapes. The first members then
     train on the first one, the next ones on the second, and so on, equally many on each.
@@ -97,9 +98,13 @@ class Training:
         self.perturbations = self.placement.everywhere(jnp.asarray(perturbations))
         self.keys = self.placement.members(jax.vmap(jr.key)(jnp.asarray(seeds)))
         self.readings = self.validation_readings = self.encoder = None
+        unseen = not (looks(stage.objective) or looks(stage.score))
         # What is augmented must be encoded anew each time.
         frozen = stage.augment is None and has_frozen_encoder(model, data_sets[0], trained[1])
-        if frozen and self.validation[0].observed is None:
+        if unseen and stage.augment is None:
+            data_sets = [without_images(one, model) for one in data_sets]
+            self.validation = [without_images(one, model) for one in self.validation]
+        elif frozen and self.validation[0].observed is None:
             assert isinstance(model.sensor, NetworkSensor)
             self.encoder = model.sensor.encoder
             self.readings, data_sets = self._features(data_sets, model)
@@ -239,7 +244,7 @@ class Training:
         """The features of all members, and the data sets without what they were made of."""
         placed = self.placement.everywhere(data_sets)
         features = self.placement.members(self._on_sets(encode, placed, model, self.keys))
-        return features, [without_images(data, self.encoder) for data in data_sets]
+        return features, [without_images(data, model) for data in data_sets]
 
     def _on_sets(
         self, function: Callable, data_sets: Sequence[Trajectory], model: Any, *arguments: Any

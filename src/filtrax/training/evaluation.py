@@ -14,16 +14,16 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Int, PyTree
 
+from filtrax import sensors
 from filtrax.arrays import Key, Keys, Scalar
 from filtrax.filters import AbstractFilter, filter_trajectory
 from filtrax.filters.run import sense_trajectory
 from filtrax.linalg import precise
 from filtrax.losses import Loss
 from filtrax.model import StateSpaceModel
-from filtrax.novelty import GuardedSensor
-from filtrax.sensors import GivenFeatures, NetworkSensor
+from filtrax.sensors import GivenFeatures, NetworkSensor, reader
 from filtrax.training.devices import ONE, Placement
-from filtrax.training.objectives import Objective, average, mean_loss
+from filtrax.training.objectives import Objective, average, looks, mean_loss
 from filtrax.trajectory import Trajectory
 
 Score = Callable[[AbstractFilter, StateSpaceModel, Trajectory, Key], PyTree]
@@ -71,6 +71,11 @@ class ObjectiveScore(eqx.Module):
     """The value of an objective at the end of its stage."""
 
     objective: Objective
+
+    @property
+    def looks(self) -> bool:
+        """Whether the objective looks at readings."""
+        return looks(self.objective)
 
     def __call__(self, filt, model, trajectory, key) -> dict[str, Scalar]:
         """The score of one trajectory."""
@@ -137,11 +142,12 @@ def _evaluate(inputs, score, filt, model, perturbations, keys):
             mine = trajectory
             if readings is not None:
                 mine = dataclasses.replace(trajectory, readings=readings)
-            model, sensed = sense_trajectory(model, mine, key=sensor_key)
+            if looks(score):
+                model, mine = sense_trajectory(model, mine, key=sensor_key)
 
             def perturbed(perturbation, key):
-                initial = sensed.initial + perturbation.astype(sensed.initial.dtype)
-                return score(filt, model, dataclasses.replace(sensed, initial=initial), key)
+                initial = mine.initial + perturbation.astype(mine.initial.dtype)
+                return score(filt, model, dataclasses.replace(mine, initial=initial), key)
 
             return jax.vmap(perturbed)(perturbations, jr.split(key, len(perturbations)))
 
@@ -199,15 +205,7 @@ def members_in_turn(model: StateSpaceModel) -> bool:
     one after another, and as many times the memory. Encoders with such convolutions say
     `in_turn = True`.
     """
-    return getattr(_reader(model), "in_turn", False) and jax.default_backend() != "cpu"
-
-
-def _reader(model: StateSpaceModel) -> Any:
-    """What reads images: the encoder of a sensor, behind a guard as well, or the sensor itself."""
-    sensor = model.sensor
-    while isinstance(sensor, GuardedSensor):
-        sensor = sensor.sensor
-    return getattr(sensor, "encoder", sensor)
+    return getattr(reader(model.sensor), "in_turn", False) and jax.default_backend() != "cpu"
 
 
 def _takes_turns(model: StateSpaceModel, keys: Keys) -> bool:
@@ -216,11 +214,8 @@ def _takes_turns(model: StateSpaceModel, keys: Keys) -> bool:
 
 def sequences_at_once(model: StateSpaceModel, data: Trajectory, keys: Keys) -> int:
     """How many sequences all members of an ensemble, which have a key each, look at in one go."""
-    frames = getattr(_reader(model), "frames_at_once", None)
-    if frames is None:
-        return SEQUENCES_AT_ONCE
     num_steps = jax.tree.leaves(data.readings)[0].shape[1]
-    return min(max(frames // (num_steps * len(keys)), 1), SEQUENCES_AT_ONCE)
+    return sensors.sequences_at_once(model.sensor, num_steps * len(keys), SEQUENCES_AT_ONCE)
 
 
 def in_chunks(function: Callable, inputs: PyTree, *arguments: Any, size: int) -> PyTree:
@@ -253,13 +248,13 @@ def with_encoder(model: StateSpaceModel, encoder: Any) -> StateSpaceModel:
     return dataclasses.replace(model, sensor=dataclasses.replace(sensor, encoder=encoder))
 
 
-def without_images(data: Trajectory, encoder: Any) -> Trajectory:
-    """Data whose features are kept, without what only the encoder reads.
+def without_images(data: Trajectory, model: StateSpaceModel) -> Trajectory:
+    """Data without what only a sensor reads, where its features are kept or nothing looks at them.
 
     These are the readings, and what the encoder names as its `own_context`: images take a hundred
     times the memory of features.
     """
-    context, own = data.context, getattr(encoder, "own_context", ())
+    context, own = data.context, getattr(reader(model.sensor), "own_context", ())
     if own:
         context = {name: value for name, value in context.items() if name not in own}
     shape = jax.tree.leaves(data.readings)[0].shape[:2]

@@ -2,11 +2,12 @@
 
 An objective is any function `(filt, model, trajectory, progress, key) -> number`; `progress`
 runs from 0 to 1 over a training stage. Pretraining a sensor or a process is an objective that
-does not run the filter.
+does not run the filter. One that looks at no reading says `looks = False`, so that no sensor has to
+run for it.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -27,6 +28,11 @@ from filtrax.trajectory import Trajectory
 
 Objective = Callable[[AbstractFilter, StateSpaceModel, Trajectory, Scalar, Key], Scalar]
 Schedule = float | Array | Callable[[Scalar], Scalar]
+
+
+def looks(objective: Any) -> bool:
+    """Whether an objective, or a score, may look at readings."""
+    return getattr(objective, "looks", True)
 
 
 class Filtering(eqx.Module):
@@ -107,40 +113,52 @@ def _meaningful(model: StateSpaceModel, trajectory: Trajectory) -> Bool[Array, "
     return ~jnp.stack([jnp.asarray(each) for each in gone])
 
 
-def process_nll(
-    filt: AbstractFilter, model: StateSpaceModel, trajectory: Trajectory, progress: Scalar, key: Key
-) -> Scalar:
+class ProcessNll(eqx.Module):
     """-ln N(x_t; f(x_{t-1}, u_t), Q(x_{t-1}, u_t)): single steps from one true state to the next.
 
     Averaged over pairs of labelled states; components of x_t that are not labelled are left out.
     """
-    del filt, progress, key
-    model = model.bind(trajectory.context)
-    states, labels = trajectory.known_states()
-    controls = jax.tree.map(lambda leaf: leaf[1:], trajectory.controls)
 
-    def one(before, after, control, labels):
-        difference = model.state_space.difference(after, model.process(before, control))
-        covariance = model.process_noise.covariance(before, control)
-        return -gaussian_log_density(difference, covariance, labels)
+    looks: ClassVar[bool] = False
 
-    losses = jax.vmap(one)(states[:-1], states[1:], controls, labels[1:])
-    return average(losses, trajectory.complete()[:-1] & labels[1:].any(-1))
+    def __call__(self, filt, model, trajectory, progress, key) -> Scalar:
+        """The objective of one trajectory."""
+        del filt, progress, key
+        model = model.bind(trajectory.context)
+        states, labels = trajectory.known_states()
+        controls = jax.tree.map(lambda leaf: leaf[1:], trajectory.controls)
+
+        def one(before, after, control, labels):
+            difference = model.state_space.difference(after, model.process(before, control))
+            covariance = model.process_noise.covariance(before, control)
+            return -gaussian_log_density(difference, covariance, labels)
+
+        losses = jax.vmap(one)(states[:-1], states[1:], controls, labels[1:])
+        return average(losses, trajectory.complete()[:-1] & labels[1:].any(-1))
 
 
-def l2(
-    filt: AbstractFilter, model: StateSpaceModel, trajectory: Trajectory, progress: Scalar, key: Key
-) -> Scalar:
+process_nll = ProcessNll()
+
+
+class SumOfSquares(eqx.Module):
     """The sum of all squared parameters of the model, for weight decay.
 
     Offsets of noise count in natural units. Parameters of the filter, like a kernel or the
     recurrent network, do not decay, as in the paper.
     """
-    del filt, trajectory, progress, key
-    parts = jax.tree.leaves(model, is_leaf=_is_noise)
-    inside = [(part.offset, part.head) if _is_noise(part) else part for part in parts]
-    leaves = jax.tree.leaves(eqx.filter(inside, eqx.is_inexact_array))
-    return jnp.stack([(leaf**2).sum() for leaf in leaves]).sum()
+
+    looks: ClassVar[bool] = False
+
+    def __call__(self, filt, model, trajectory, progress, key) -> Scalar:
+        """The same for every trajectory."""
+        del filt, trajectory, progress, key
+        parts = jax.tree.leaves(model, is_leaf=_is_noise)
+        inside = [(part.offset, part.head) if _is_noise(part) else part for part in parts]
+        leaves = jax.tree.leaves(eqx.filter(inside, eqx.is_inexact_array))
+        return jnp.stack([(leaf**2).sum() for leaf in leaves]).sum()
+
+
+l2 = SumOfSquares()
 
 
 def _is_noise(part: Any) -> bool:
@@ -210,11 +228,16 @@ class Weighted(eqx.Module):
     terms: tuple[Objective, ...]
     weights: tuple[Schedule, ...]
 
+    @property
+    def looks(self) -> bool:
+        """Whether any of them looks at readings."""
+        return any(looks(term) for term in self.terms)
+
     def __call__(self, filt, model, trajectory, progress, key) -> Scalar:
         """The objective of one trajectory."""
-        # One run of the sensor, and one backward pass through it, for all terms.
         sensor_key, *keys = jr.split(key, len(self.terms) + 1)
-        model, trajectory = sense_trajectory(model, trajectory, key=sensor_key)
+        if self.looks:  # one run of the sensor, and one backward pass through it, for all terms
+            model, trajectory = sense_trajectory(model, trajectory, key=sensor_key)
         total = jnp.zeros_like(progress)
         for term, schedule, key in zip(self.terms, self.weights, keys, strict=True):
             weight = schedule(progress) if callable(schedule) else schedule

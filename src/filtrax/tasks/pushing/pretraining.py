@@ -6,7 +6,7 @@ reference code are stages with other weights (`configs/pushing_sensor.toml`). Te
 steps; the reference sums the squared error of observations over a batch.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -121,14 +121,19 @@ def rotation_range(filt, model, trajectory, progress, key) -> Scalar:
     return (jnp.maximum(jnp.abs(measurements.value[:, 2]) - 180.0, 0.0) ** 2).mean()
 
 
-def process_error(filt, model, trajectory, progress, key) -> Scalar:
+class ProcessError(eqx.Module):
     """The squared error of single steps from one true state to the next, of all components."""
-    del filt, progress, key
-    model = model.bind(trajectory.context)
-    states, labels = trajectory.known_states()
-    predicted = jax.vmap(model.process)(states[:-1], trajectory.controls[1:])
-    error = jax.vmap(model.state_space.difference)(states[1:], predicted)
-    return jnp.where(labels[1:], error**2, 0.0).sum(-1).mean()
+
+    looks: ClassVar[bool] = False
+
+    def __call__(self, filt, model, trajectory, progress, key) -> Scalar:
+        """The mean over the steps of one trajectory."""
+        del filt, progress, key
+        model = model.bind(trajectory.context)
+        states, labels = trajectory.known_states()
+        predicted = jax.vmap(model.process)(states[:-1], trajectory.controls[1:])
+        error = jax.vmap(model.state_space.difference)(states[1:], predicted)
+        return jnp.where(labels[1:], error**2, 0.0).sum(-1).mean()
 
 
 TERMS = {
@@ -138,7 +143,7 @@ TERMS = {
     "normal": normal_angle,
     "contact": contact_entropy,
     "rotation_range": rotation_range,
-    "process": process_error,
+    "process": ProcessError(),
 }
 """By the names that configurations give weights to."""
 
