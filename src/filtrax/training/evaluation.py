@@ -251,8 +251,8 @@ def with_encoder(model: StateSpaceModel, encoder: Any) -> StateSpaceModel:
 def without_images(data: Trajectory, model: StateSpaceModel) -> Trajectory:
     """Data without what only a sensor reads, where its features are kept or nothing looks at them.
 
-    These are the readings, and what the encoder names as its `own_context`: images take a hundred
-    times the memory of features.
+    These are the readings, and what the encoder names as its `own_context`: images take many times
+    the memory of features.
     """
     context, own = data.context, getattr(reader(model.sensor), "own_context", ())
     if own:
