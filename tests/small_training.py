@@ -117,3 +117,14 @@ def member(tree, index):
 
 def arrays(tree):
     return [np.asarray(leaf) for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_array))]
+
+
+def assert_same(first, second, **tolerance):
+    a, b = arrays(first), arrays(second)
+    assert len(a) == len(b) > 0
+    for x, y in zip(a, b, strict=True):
+        assert x.dtype == y.dtype
+        if tolerance:
+            np.testing.assert_allclose(x, y, **tolerance)
+        else:
+            np.testing.assert_array_equal(x, y)

@@ -1,7 +1,6 @@
 """Ensembles: members are what they would be alone, and nothing is compiled or computed twice."""
 
 import dataclasses
-from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -10,22 +9,17 @@ import numpy as np
 import pytest
 
 import small_training as small
-from filtrax import DirectSensor, UnscentedKalmanFilter, constant_noise
+from filtrax import UnscentedKalmanFilter
 from filtrax.filters import Scaling
 from filtrax.losses import nll
-from filtrax.sensors import GivenFeatures
-from filtrax.training import ensembles, evaluation
-from filtrax.training.data_sets import first_set
+from filtrax.training import evaluation
 from filtrax.training.ensembles import Training
 from filtrax.training.epochs import train_steps
 from filtrax.training.evaluation import ObjectiveScore
 from filtrax.training.objectives import (
     LikelihoodContrast,
-    ProcessNll,
     Until,
     filtering,
-    l2,
-    process_nll,
     sensor_nll,
     weighted,
 )
@@ -57,24 +51,15 @@ def together():
     return small.run(stage)
 
 
-def assert_same(first, second, **tolerance):
-    a, b = small.arrays(first), small.arrays(second)
-    assert len(a) == len(b) > 0
-    for x, y in zip(a, b, strict=True):
-        assert x.dtype == y.dtype
-        if tolerance:
-            np.testing.assert_allclose(x, y, **tolerance)
-        else:
-            np.testing.assert_array_equal(x, y)
-
-
 @pytest.mark.parametrize("index", [1, *(pytest.param(i, marks=pytest.mark.long) for i in (0, 2))])
 def test_a_member_of_an_ensemble_is_the_run_of_its_seed_alone(index, together):
     # Rejects keys, batches, rates or weights that depend on the number of members.
     seed = small.SEEDS[index]
     stage = small.stage(objective=objective(loss=WEIGHTS[index]), learning_rate=RATES[index])
     both, state, records = small.run(stage, seeds=(seed,))
-    assert_same(small.member(together[0], index), small.member(both, 0), rtol=1e-9, atol=1e-11)
+    small.assert_same(
+        small.member(together[0], index), small.member(both, 0), rtol=1e-9, atol=1e-11
+    )
     assert int(together[1].best_epoch[index]) == int(state.best_epoch[0])
     for ours, theirs in zip(together[2], records, strict=True):
         np.testing.assert_allclose(ours.loss[index], theirs.loss[0], rtol=1e-9)
@@ -91,7 +76,7 @@ def test_members_of_one_seed_see_the_same_batches_and_keys(together):
         objective=objective(loss=jnp.asarray([1.0, 1.0, 2.0])), learning_rate=jnp.full(3, 0.02)
     )
     both, _, records = small.run(stage, seeds=(4, 4, 4))
-    assert_same(small.member(both, 0), small.member(both, 1))
+    small.assert_same(small.member(both, 0), small.member(both, 1))
     assert records[1].loss[0] == records[1].loss[1] != records[1].loss[2]
 
 
@@ -102,7 +87,7 @@ def test_the_whole_epoch_in_one_program_equals_one_step_at_a_time(together, monk
         objective=objective(loss=jnp.asarray(WEIGHTS)), learning_rate=jnp.asarray(RATES)
     )
     both, _, records = small.run(stage)
-    assert_same(together[0], both, rtol=1e-9, atol=1e-11)
+    small.assert_same(together[0], both, rtol=1e-9, atol=1e-11)
     for ours, theirs in zip(together[2], records, strict=True):
         np.testing.assert_allclose(ours.loss, theirs.loss, rtol=1e-9)
         np.testing.assert_allclose(ours.gradient_norm, theirs.gradient_norm, rtol=1e-9)
@@ -164,7 +149,7 @@ def test_members_in_turn_are_what_they_are_at_once(together, in_turn):
         objective=objective(loss=jnp.asarray(WEIGHTS)), learning_rate=jnp.asarray(RATES)
     )
     both, _, records = small.run(stage)
-    assert_same(together[0], both, rtol=1e-9, atol=1e-11)
+    small.assert_same(together[0], both, rtol=1e-9, atol=1e-11)
     for ours, theirs in zip(together[2], records, strict=True):
         for name in ours.validation:
             np.testing.assert_allclose(ours.validation[name], theirs.validation[name], rtol=1e-9)
@@ -191,123 +176,6 @@ def test_the_scaling_of_sigma_points_is_traced():
     first, before = begin(0.5), evaluation._evaluate._cached._cache_size()
     assert begin(1.5) != first
     assert evaluation._evaluate._cached._cache_size() == before
-
-
-def parts(both):
-    _, model = both
-    return {
-        "encoder": model.sensor.encoder,
-        "head": model.sensor.head,
-        "sensor noise": without_unit(model.sensor.noise),
-        "process": model.process,
-        "process noise": without_unit(model.process_noise),
-        "observe": model.observe,
-    }
-
-
-def without_unit(noise):
-    return eqx.tree_at(lambda noise: noise.unit, noise, None)
-
-
-def pairs(first, second):
-    return zip(small.arrays(first), small.arrays(second), strict=True)
-
-
-NOISE = ("model.sensor.noise", "model.process_noise")
-
-
-@pytest.fixture(scope="module")
-def cached():
-    """Noise is trained, so that the encoder runs once, before the first epoch."""
-    training = small.training(small.stage(train=NOISE))
-    del small.ENCODED[:]
-    state, _ = training.begin()
-    while not training.finished(state):
-        state, _ = training.epoch(state)
-    assert not small.ENCODED
-    return training, training.best(state)
-
-
-def test_named_parts_change_and_all_others_stay_bit_for_bit(cached, together):
-    start = parts(small.ensemble())
-    for name, part in parts(cached[1]).items():
-        if name in ("sensor noise", "process noise"):
-            assert all((a != b).all() for a, b in pairs(part, start[name]))
-        else:
-            assert_same(part, start[name])
-    for name, part in parts(together[0]).items():
-        changed = [(a != b).any() for a, b in pairs(part, start[name])]
-        assert all(changed), name
-
-
-def test_cached_features_give_what_features_that_are_computed_again_give(cached, monkeypatch):
-    training, both = cached
-    assert training.readings.shape == (3, 8, small.NUM_STEPS, 4)
-    matrix = training.encoder.matrix
-    features = np.tanh(np.einsum("mfr,ntr->mntf", matrix, small.TRAIN.readings))
-    np.testing.assert_allclose(training.readings, features, rtol=1e-12)
-    # Rejects readings, which may be images, that stay in memory beside their features.
-    for data in (first_set(training.data), *training.validation):
-        assert data.readings.shape == data.states.shape[:2]
-    monkeypatch.setattr(ensembles, "has_frozen_encoder", lambda *_: False)
-    again, _, _ = small.run(small.stage(train=NOISE))
-    assert_same(both, again, rtol=1e-9, atol=1e-11)
-
-
-def test_an_encoder_that_trains_or_masked_readings_are_not_cached():
-    # Rejects features of zeros in the place of features of masked readings.
-    assert small.training(small.stage()).readings is None
-    stage = small.stage(train=NOISE)
-    masked = dataclasses.replace(
-        small.VALIDATION, observed=jnp.ones(small.VALIDATION.readings.shape[:2], bool)
-    )
-    both = small.ensemble()
-    for data, validation in (
-        (masked, small.VALIDATION),
-        (small.TRAIN, masked),
-    ):
-        training = Training(stage, *both, data, validation, small.PERTURBATIONS, small.SEEDS)
-        assert training.readings is None
-        assert training.validation_readings is None
-    filt, model = both
-    direct = eqx.filter_vmap(lambda std: DirectSensor(constant_noise(std)))(jnp.ones((3, 1)))
-    readings = small.TRAIN.readings[..., :1]
-    data = dataclasses.replace(small.TRAIN, readings=readings)
-    model = dataclasses.replace(model, sensor=direct)
-    stage = small.stage(train=("model.process_noise",))
-    training = Training(stage, filt, model, data, data, small.PERTURBATIONS, small.SEEDS)
-    assert training.readings is None
-
-
-class Looking(ProcessNll):
-    """The same numbers, but nothing says that no reading is looked at."""
-
-    looks: ClassVar[bool] = True
-
-
-@pytest.mark.parametrize("train", [("model.process",), ("model",)])
-def test_no_sensor_runs_where_nothing_looks_at_readings(train):
-    # Rejects images that are drawn, or kept, to train a process on states alone.
-    stages = [
-        small.stage(
-            objective=weighted({process: 1.0, l2: 0.1}), score=ObjectiveScore(process), train=train
-        )
-        for process in (process_nll, Looking())
-    ]
-    del small.ENCODED[:]
-    found, _, _ = small.run(stages[0])
-    training = small.training(stages[0])
-    assert not small.ENCODED
-    assert training.readings is None
-    assert training.data.readings.dtype == bool
-    looking = small.training(stages[1])
-    assert (looking.readings is not None) == (train == ("model.process",))
-    again, _, _ = small.run(stages[1])
-    assert_same(found, again, rtol=1e-9, atol=1e-11)
-
-
-def test_the_best_model_has_its_encoder_again(cached):
-    assert not isinstance(cached[1][1].sensor.encoder, GivenFeatures)
 
 
 class Square(eqx.Module):
@@ -342,7 +210,7 @@ def test_a_member_that_turns_nan_goes_back_to_its_best_and_the_others_do_not_not
         state, record = training.epoch(state)
         assert all(np.isfinite(leaf).all() for leaf in small.arrays(state.learner))
         bests.append(state)
-    assert_same(small.member(bests[1].best, 1), small.member(bests[2].learner, 1))
+    small.assert_same(small.member(bests[1].best, 1), small.member(bests[2].learner, 1))
     np.testing.assert_array_equal(state.rollbacks, [0, 2, 0])
     np.testing.assert_array_equal(state.rate, [1.0, 0.25, 1.0])
     np.testing.assert_array_equal(record.rollbacks, [0, 2, 0])
@@ -350,7 +218,7 @@ def test_a_member_that_turns_nan_goes_back_to_its_best_and_the_others_do_not_not
     np.testing.assert_allclose(record.learning_rate, [0.01, 0.0025, 0.01])
     assert np.isnan(record.loss[1])
     for index in (0, 2):
-        assert_same(small.member(whole[1], index), small.member(state, index))
+        small.assert_same(small.member(whole[1], index), small.member(state, index))
 
 
 def test_a_member_whose_validation_jumps_goes_back_to_its_best():
@@ -361,9 +229,9 @@ def test_a_member_whose_validation_jumps_goes_back_to_its_best():
     np.testing.assert_array_equal(state.rate, [1.0, 0.5, 1.0])
     assert record.validation["loss"][1] > 50
     # The memory of the optimizer goes back, too.
-    assert_same(small.member(state.learner, 1), small.member(start.learner, 1))
+    small.assert_same(small.member(state.learner, 1), small.member(start.learner, 1))
     assert (np.asarray(state.learner.memory.count) == [4, 0, 4]).all()
-    assert_same(state.best_loss[1], start.best_loss[1])
+    small.assert_same(state.best_loss[1], start.best_loss[1])
 
 
 def test_numbers_of_a_score_are_no_numbers_of_members():

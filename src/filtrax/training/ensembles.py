@@ -98,13 +98,15 @@ class Training:
         self.perturbations = self.placement.everywhere(jnp.asarray(perturbations))
         self.keys = self.placement.members(jax.vmap(jr.key)(jnp.asarray(seeds)))
         self.readings = self.validation_readings = self.encoder = None
-        unseen = not (looks(stage.objective) or looks(stage.score))
-        # What is augmented must be encoded anew each time.
-        frozen = stage.augment is None and has_frozen_encoder(model, data_sets[0], trained[1])
-        if unseen and stage.augment is None:
+        fixed = stage.augment is None  # what is augmented must be encoded anew each time
+        if fixed and not (looks(stage.objective) or looks(stage.score)):
             data_sets = [without_images(one, model) for one in data_sets]
             self.validation = [without_images(one, model) for one in self.validation]
-        elif frozen and self.validation[0].observed is None:
+        elif (
+            fixed
+            and has_frozen_encoder(model, data_sets[0], trained[1])
+            and self.validation[0].observed is None
+        ):
             assert isinstance(model.sensor, NetworkSensor)
             self.encoder = model.sensor.encoder
             self.readings, data_sets = self._features(data_sets, model)
