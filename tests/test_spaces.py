@@ -163,6 +163,18 @@ def test_bounds_clip_and_leave_the_inside_alone():
         np.testing.assert_array_equal(space.wrap(jnp.asarray([x, 9.0])), [expected, 9.0])
 
 
+def test_functions_are_linear_beyond_bounds_and_themselves_inside():
+    """Rejects the value at the bound, and that of the function outside."""
+    space = Space(("x", "y"), bounds={"x": (1.0, 2.0)})
+    function = lambda v: jnp.stack([v[0] ** 2 * v[1], v[1] ** 3])  # noqa: E731
+    np.testing.assert_allclose(space.continued(function, jnp.asarray([1.5, 2.0])), [4.5, 8.0])
+    np.testing.assert_allclose(space.continued(function, jnp.asarray([3.0, 2.0])), [16.0, 8.0])
+    jacobian = jax.jacobian(lambda v: space.continued(function, v))(jnp.asarray([3.0, 2.0]))
+    np.testing.assert_allclose(jacobian[0, 0], 8.0)
+    free = Space(("x", "y"))
+    np.testing.assert_allclose(free.continued(function, jnp.asarray([3.0, 2.0])), [18.0, 8.0])
+
+
 @given(space_arguments(), arrays(3, -100.0, 100.0))
 def test_scale_divides_for_networks_and_is_undone_after_them(arguments, vector):
     space = Space(**arguments)

@@ -1,7 +1,7 @@
 """dynamax: extended and unscented Kalman filters in JAX."""
 
-# The library is there only where it is compared with.
-# pyright: reportMissingImports=false
+# The library is there only where it is compared with, and says that its numbers are whole.
+# pyright: reportMissingImports=false, reportArgumentType=false
 
 import jax
 import jax.numpy as jnp

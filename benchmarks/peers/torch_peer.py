@@ -1,8 +1,9 @@
 """PyTorch without a compiler: filters over a batch, without loops over samples or sequences.
 
-The extended Kalman filter takes its Jacobians from `torch.func`. The particle filter is ours:
-soft resampling of systematic positions, then process noise, then the likelihood. Both compute what
-the problem asks for, the log likelihood, and no diagnostics.
+The extended Kalman filter takes its Jacobians from `torch.func`. The unscented one has the points
+and weights of ours, and the textbook update. The particle filter is ours: soft resampling of
+systematic positions, then process noise, then the likelihood. All compute what the problem asks
+for, the log likelihood, and no diagnostics.
 """
 
 # The library is there only where it is compared with.
@@ -25,10 +26,19 @@ NAME = "torch"
 SOFTNESS = 0.05
 """Of the resampling, as ours."""
 
+KAPPA = 0.5
+"""Of the sigma points, as ours."""
+
 
 def make_call(name: str, problem: Problem) -> Call | None:
     """Value and gradient of a batch; None for filters that are not written here."""
-    losses = {"ekf": kalman_loss, "pf": particle_loss}
+    losses = {
+        "ekf": kalman_loss,
+        "ukf": unscented_loss,
+        "pf": lambda parameters, readings: particle_loss(
+            parameters, readings, problem.sizes.particles
+        ),
+    }
     if name not in losses:
         return None
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -41,10 +51,7 @@ def make_call(name: str, problem: Problem) -> Call | None:
     torch.backends.cuda.matmul.allow_tf32 = False
 
     def run():
-        if name == "pf":
-            loss = particle_loss(parameters, readings, problem.sizes.particles)
-        else:
-            loss = kalman_loss(parameters, readings)
+        loss = losses[name](parameters, readings)
         gradients = torch.autograd.grad(loss, list(parameters.values()))
         if device.type == "cuda":
             torch.cuda.synchronize()
@@ -89,6 +96,47 @@ def kalman_loss(parameters, readings):
         mean = mean + (gain @ innovation[..., None])[..., 0]
         kept = unit - gain @ slope
         covariance = kept @ covariance @ kept.mT + gain @ observation_noise @ gain.mT
+    return -total / steps
+
+
+def unscented_loss(parameters, readings):
+    """-ln p(z_1, ..., z_T) / T of the unscented Kalman filter, the mean over the batch."""
+    dynamics, matrix = parameters["dynamics"], parameters["matrix"]
+    batch, steps, observed = readings.shape
+    size = dynamics.shape[0]
+    like = {"dtype": readings.dtype, "device": readings.device}
+    process_noise = torch.diag(parameters["process_std"] ** 2)
+    observation_noise = torch.diag(parameters["observation_std"] ** 2)
+    width = size + KAPPA
+    weights = torch.tensor([KAPPA / width] + [0.5 / width] * (2 * size), **like)
+    unit = torch.eye(size, **like)
+    offsets = math.sqrt(width) * torch.cat([torch.zeros(1, size, **like), unit, -unit])
+    mean = torch.zeros(batch, size, **like)
+    covariance = unit.expand(batch, size, size)
+    total = torch.zeros((), **like)
+    constant = observed * math.log(2 * math.pi)
+
+    def moments(images):
+        middle = (weights[:, None] * images).sum(1)
+        deviations = images - middle[:, None]
+        return middle, deviations, (weights[:, None] * deviations).mT @ deviations
+
+    for t in range(steps):
+        points = mean[:, None] + offsets @ torch.linalg.cholesky(covariance).mT
+        mean, _, covariance = moments(bend(points) @ dynamics.mT)
+        covariance = covariance + process_noise
+        scattered = offsets @ torch.linalg.cholesky(covariance).mT
+        expected, deviations, spread = moments(bend(mean[:, None] + scattered) @ matrix.mT)
+        cross = (weights[:, None] * scattered).mT @ deviations
+        innovation = readings[:, t] - expected
+        spread = spread + observation_noise
+        factor = torch.linalg.cholesky(spread)
+        white = torch.linalg.solve_triangular(factor, innovation[..., None], upper=False)[..., 0]
+        logarithm = 2 * torch.log(torch.diagonal(factor, dim1=-2, dim2=-1)).sum(-1)
+        total = total - 0.5 * ((white**2).sum(-1) + logarithm + constant).mean()
+        gain = torch.cholesky_solve(cross.mT, factor).mT
+        mean = mean + (gain @ innovation[..., None])[..., 0]
+        covariance = covariance - gain @ spread @ gain.mT
     return -total / steps
 
 

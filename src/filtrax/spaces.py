@@ -5,7 +5,7 @@ handled here and nowhere else.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -108,16 +108,55 @@ class Space(eqx.Module):
 
     def difference(self, a: Float[Array, " x"], b: Float[Array, " x"]) -> Float[Array, " x"]:
         """The difference a - b, the short way round for angles."""
-        return self._wrap_angles(a - b)
+        return self.wrap_angles(a - b)
 
     def wrap(self, vector: Float[Array, " x"]) -> Float[Array, " x"]:
         """Brings angles into [-period/2, period/2) and bounded components into their bounds."""
-        vector = self._wrap_angles(vector)
-        if any(bound is not None for bound in self.bounds):
-            ends = [(-np.inf, np.inf) if bound is None else bound for bound in self.bounds]
-            lower, upper = np.asarray(ends, vector.dtype).T
-            vector = jnp.clip(vector, lower, upper)
-        return vector
+        return self.inside(self.wrap_angles(vector))
+
+    def wrap_angles(self, vector: Float[Array, " x"]) -> Float[Array, " x"]:
+        """Brings angles into [-period/2, period/2)."""
+        circular, periods = self._circular(vector.dtype)
+        if not circular.any():
+            return vector
+        half = periods / 2
+        # As exact as the angle itself, and far fewer operations than a remainder.
+        turned = vector - periods * jnp.floor(vector / periods + 0.5)
+        # Rounding can leave the turned angle just outside of the interval.
+        turned = jnp.where(turned >= half, turned - periods, turned)
+        turned = jnp.where(turned < -half, turned + periods, turned)
+        outside = (vector < -half) | (vector >= half)
+        return self._without_meaningless(jnp.where(circular & outside, turned, vector))
+
+    def inside(self, vector: Float[Array, " x"]) -> Float[Array, " x"]:
+        """Brings bounded components into their bounds."""
+        if not self._has_bounds:
+            return vector
+        ends = [(-np.inf, np.inf) if bound is None else bound for bound in self.bounds]
+        lower, upper = np.asarray(ends, vector.dtype).T
+        return jnp.clip(vector, lower, upper)
+
+    def continued(
+        self,
+        function: Callable[[Float[Array, " x"]], Float[Array, " y"]],
+        vector: Float[Array, " x"],
+    ) -> Float[Array, " y"]:
+        """A function that is known inside the bounds, at any vector: it is linear beyond them.
+
+            f(c) + ∂f/∂x(c) (x - c),   c the vector inside that is closest to x
+
+        So a spread about a vector inside stays as wide as it is, and a linear function what it is,
+        although the function itself is never asked what lies outside.
+        """
+        if not self._has_bounds:
+            return function(vector)
+        closest = self.inside(vector)
+        value, change = jax.jvp(function, (closest,), (vector - closest,))
+        return value + change
+
+    @property
+    def _has_bounds(self) -> bool:
+        return any(bound is not None for bound in self.bounds)
 
     def mean(
         self,
@@ -177,19 +216,6 @@ class Space(eqx.Module):
             given = jnp.stack([jnp.asarray(period, dtype) for period in periods])
             return circular, jnp.where(given == 0, 1.0, given)
         return circular, np.asarray(periods, dtype)
-
-    def _wrap_angles(self, vector: Array) -> Array:
-        circular, periods = self._circular(vector.dtype)
-        if not circular.any():
-            return vector
-        half = periods / 2
-        # As exact as the angle itself, and far fewer operations than a remainder.
-        turned = vector - periods * jnp.floor(vector / periods + 0.5)
-        # Rounding can leave the turned angle just outside of the interval.
-        turned = jnp.where(turned >= half, turned - periods, turned)
-        turned = jnp.where(turned < -half, turned + periods, turned)
-        outside = (vector < -half) | (vector >= half)
-        return self._without_meaningless(jnp.where(circular & outside, turned, vector))
 
     def _without_meaningless(self, vector: Array) -> Array:
         """The vector with zeros where the period of an angle is zero."""

@@ -113,11 +113,11 @@ class SigmaPoints(eqx.Module):
     def spread(
         self, space: Space, belief: Gaussian
     ) -> tuple[Float[Array, "n x"], Float[Array, "x x"]]:
-        """The points μ + L ξᵢ of a belief, and L."""
+        """The points μ + L ξᵢ of a belief, and L. They may lie beyond the bounds of the space."""
         factor = square_root(belief.covariance)
         centre = belief.mean[None, :]
         around = (centre + part for part in self.offsets.spread(factor))
-        parts = (jax.vmap(space.wrap)(part) for part in (centre, *around))
+        parts = (jax.vmap(space.wrap_angles)(part) for part in (centre, *around))
         return jnp.concatenate([*parts]), factor
 
     def split(self, images: Float[Array, "n ..."]) -> tuple[Float[Array, "..."], ...]:
@@ -190,6 +190,11 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
 
     which is the textbook update S = Σ wᵢ (zᵢ - ẑ)(zᵢ - ẑ)ᵀ + R, Σ = Σ̂ - K S Kᵀ written as a sum
     of squares, so that it stays positive definite in float32.
+
+    Means stay inside the bounds of the space, points need not: f and h are continued linearly
+    (`Space.continued`), and Q is that of the closest state inside. Points that were moved to the
+    bounds would be less spread than the belief, and on one side only: estimates would drift away
+    from a bound, and know more than they were told.
     """
 
     redraw: eqx.AbstractVar[bool]
@@ -211,9 +216,10 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
         space = model.state_space
         points = self.points(space.size, belief.mean.dtype, key=key)
         before, _ = fused(lambda belief: points.spread(space, belief))(belief)
-        after = jax.vmap(lambda x: space.wrap(model.process(x, control)))(before)
-        noises = jax.vmap(lambda x: model.process_noise.covariance(x, control))(before)
-        noise = points.mean_of(noises)
+        process = lambda x: model.process(x, control)  # noqa: E731
+        after = jax.vmap(lambda x: space.wrap_angles(space.continued(process, x)))(before)
+        noise_at = lambda x: model.process_noise.covariance(space.inside(x), control)  # noqa: E731
+        noise = points.mean_of(jax.vmap(noise_at)(before))
 
         @fused
         def moments(after, noise):
@@ -239,7 +245,7 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
         points = self.points(model.state_space.size, predicted.mean.dtype, key=key)
         spread = fused(lambda belief: points.spread(model.state_space, belief))
         states, factor = spread(predicted)
-        observed = jax.vmap(model.observe)(states)
+        observed = _observed(model, states)
 
         @fused
         def conditioned(observed, factor):
@@ -261,6 +267,10 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
         return updated(mean, innovation, found, found)
 
 
+def _observed(model: StateSpaceModel, states: Float[Array, "n x"]) -> Float[Array, "n z"]:
+    return jax.vmap(lambda x: model.state_space.continued(model.observe, x))(states)
+
+
 @precise
 def _update_with_predicted_points(
     model: StateSpaceModel, predicted: PredictedPoints, measurement: Measurement
@@ -273,7 +283,7 @@ def _update_with_predicted_points(
     Σ̂ contains the current Q, while S and K do not.
     """
     points, prior = predicted.points, predicted.belief
-    observed = jax.vmap(model.observe)(predicted.states)
+    observed = _observed(model, predicted.states)
     jacobian = jax.jacfwd(model.observe)(prior.mean)
 
     @fused
