@@ -11,6 +11,7 @@ import pytest
 import tiny_pushing
 from filtrax.experiments import config
 from filtrax.experiments.settings import Experiment, StageSettings
+from filtrax.reproduction import Plan, read_table
 from filtrax.tasks.pushing import PushingModel, PushingTask
 from filtrax.tasks.pushing.render import OBJECT_LABEL
 from filtrax.tasks.pushing.scenes import image_of
@@ -142,15 +143,37 @@ def test_images_that_are_too_small_for_the_sensor_are_refused():
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("pushing_*.toml")), ids=lambda path: path.stem)
-def test_configurations_can_be_read_and_their_phases_are_one_program(path):
+def test_configurations_can_be_read_and_phases_of_their_sensor_are_one_program(path):
     # Rejects terms that the task does not have, and phases that would each be compiled anew.
     experiment = config.read(Experiment, path)
     assert experiment.name == path.stem
     assert isinstance(experiment.task, PushingTask)
-    for part in ("sensor", "process"):
-        phases = [stage for stage in experiment.stages if stage.objective == part]
-        same = {dataclasses.replace(phase.program, num_epochs=1) for phase in phases}
-        assert len(same) == min(len(phases), 1)
+    phases = [stage for stage in experiment.stages if stage.objective == "sensor"]
+    same = {dataclasses.replace(phase.program, num_epochs=1) for phase in phases}
+    assert len(same) == min(len(phases), 1)
+
+
+TRAINED = {
+    "configurations": lambda: [
+        stage
+        for path in CONFIGS.glob("pushing_*.toml")
+        for stage in config.read(Experiment, path).stages
+    ],
+    "table": lambda: [
+        stage
+        for cell in Plan().cells(read_table("pushing_process"))
+        for stage in cell.experiment.stages
+    ],
+}
+
+
+@pytest.mark.parametrize("stages", TRAINED.values(), ids=TRAINED)
+def test_the_noise_of_the_process_is_not_trained_beside_its_squared_error(stages):
+    # Rejects a loss that is a thousand times as large: clipped by norm, it leaves noise as it was.
+    process = [stage for stage in stages() if stage.objective == "process"]
+    noisy = [stage for stage in process if "model.process_noise" in stage.train]
+    assert noisy
+    assert not any(stage.terms for stage in noisy)
 
 
 def test_batches_that_the_data_cannot_fill_are_refused():
