@@ -25,6 +25,7 @@ CASES = [
     ("dynamax", "ukf", 3),
     ("cuthbert", "ekf", 3),
     ("torch", "ekf", 3),
+    ("torch", "ukf", 3),
     ("filterpy", "ekf", 1),
 ]
 
