@@ -174,6 +174,16 @@ def test_the_curve_over_kappa_is_broken_at_cells_that_were_refused():
     assert [len(piece) for piece in pieces] == [place, len(kappas) - place - 1]
 
 
+def test_what_all_lines_have_in_common_is_not_in_their_names():
+    # Rejects names that are cut off at the edge, because each ends with the same words.
+    table = read_table("kitti_length")
+    records = fake_records(table, distance=5.0, nll=8.0)
+    some = {name: record for name, record in records.items() if name.endswith("_00")}
+    names = texts(pictures(Comparison(table, some))[0].svg)
+    assert {"dEKF", "dUKF"} <= {*names}
+    assert not any("fold" in name for name in names)
+
+
 def test_predicted_noise_is_drawn_beside_the_true_one_and_beside_hidden_discs():
     table = read_table("disc_process_noise")
     labels = {axis.name: axis.labels[0] for axis in table.axes} | SHOWN[table.name]

@@ -78,15 +78,29 @@ def pictures(compared: Comparison) -> list[Picture]:
 def _curves(compared: Comparison, curves: Curves, metric: str, where: Labels) -> list[Picture]:
     table, measure = compared.table, compared.measure(metric)
     x, places = _places(table.axis(curves.axis).labels, curves.number)
-    lines = []
+    found = []
     for labels in _others(compared, curves.axis, where):
         entries = [compared.entry({**labels, curves.axis: place}, metric) for place in places]
-        own = {axis: label for axis, label in labels.items() if axis not in where}
-        line = _line(_words(own), x, entries, style=len(lines), points=not curves.number)
-        if np.isfinite(np.asarray(line.y)).any():
-            lines.append(line)
-    if not lines:
+        ours = [entry.ours for entry in entries if entry is not None and entry.ours is not None]
+        if any(np.isfinite(measured.value) for measured in ours):
+            found.append((labels, entries))
+    if not found:
         return []
+    # What all lines have in common is no name of one of them.
+    common = (
+        set.intersection(*({*labels.items()} for labels, _ in found)) if len(found) > 1 else set()
+    )
+    common |= {*where.items()}
+    lines = [
+        _line(
+            _words(dict(item for item in labels.items() if item not in common)),
+            x,
+            entries,
+            style=style,
+            points=not curves.number,
+        )
+        for style, (labels, entries) in enumerate(found)
+    ]
     values = [edge for line in lines for edge in (line.y, line.low, line.high)]
     column = f" ({where[COLUMN]})" if where else ""
     chart = Chart(
