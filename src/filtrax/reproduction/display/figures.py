@@ -86,21 +86,13 @@ def _curves(compared: Comparison, curves: Curves, metric: str, where: Labels) ->
             found.append((labels, entries))
     if not found:
         return []
-    # What all lines have in common is no name of one of them.
-    common = (
-        set.intersection(*({*labels.items()} for labels, _ in found)) if len(found) > 1 else set()
-    )
-    common |= {*where.items()}
-    lines = [
-        _line(
-            _words(dict(item for item in labels.items() if item not in common)),
-            x,
-            entries,
-            style=style,
-            points=not curves.number,
-        )
-        for style, (labels, entries) in enumerate(found)
-    ]
+    # What all lines have in common, like the column, is no name of one of them.
+    known = [{*labels.items()} for labels, _ in found]
+    common = set.intersection(*known) if len(found) > 1 else {*where.items()}
+    lines = []
+    for labels, entries in found:
+        name = _words(dict(item for item in labels.items() if item not in common))
+        lines.append(_line(name, x, entries, style=len(lines), points=not curves.number))
     values = [edge for line in lines for edge in (line.y, line.low, line.high)]
     column = f" ({where[COLUMN]})" if where else ""
     chart = Chart(
