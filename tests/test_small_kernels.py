@@ -242,6 +242,11 @@ def test_arrays_are_cut_joined_turned_and_summed_as_by_jax():
             (matrix[-1] @ matrix.T, jnp.tensordot(matrix, matrix, 2), jnp.outer(*matrix[:2])),
             ((matrix > 0).any(0), (matrix > -1).all(), jnp.concatenate([matrix[0] > 0] * 2)),
             (jnp.eye(3, dtype=jnp.float32) - jnp.diag(matrix[0]), jnp.tril(matrix), 1 / matrix),
+            (
+                jnp.einsum("nij,nkj->nik", stacked, stacked),
+                jnp.einsum("nij,nj->ni", stacked, padded[:2, :3]),
+            ),
+            (jnp.sin(matrix), jnp.cos(matrix), jnp.tanh(matrix), jnp.arctan2(matrix, matrix[:1])),
         )
 
     found = in_one_kernel(everything, matrices)
@@ -276,6 +281,38 @@ def test_parts_of_operands_and_of_results_are_loaded_and_stored_one_by_one():
     [equation] = jax.make_jaxpr(fusion.fused(lambda m: function(m)[:3]))(matrices[0]).eqns
     assert small_kernels._largest(equation.params["jaxpr"]) == (256, False)
     assert_alike(in_one_kernel(function, matrices), jax.vmap(function)(matrices), 1e-6)
+
+
+def test_rows_of_tiles_stay_apart_where_they_can():
+    # Rejects parts in the wrong order, and points that are made one tile to be moved and observed.
+    rng = np.random.default_rng(0)
+    matrices = jnp.asarray(rng.normal(size=(2, 10, 10)), jnp.float32)
+
+    def of_points(matrix):
+        """Of points in a row, as a filter does it, backward pass included."""
+        points = jnp.concatenate([matrix[:1], 1 + matrix, 2 * matrix])
+        moved = jax.vmap(lambda x: matrix @ jnp.sin(x))(points)
+        _, plus, minus = jnp.split(moved, [1, 11])
+        return plus - minus, moved[11:], points.T @ moved
+
+    [equation] = jax.make_jaxpr(fusion.fused(of_points))(matrices[0]).eqns
+    assert small_kernels._largest(equation.params["jaxpr"])[0] <= 16 * 16
+    assert_alike(in_one_kernel(of_points, matrices), jax.vmap(of_points)(matrices))
+
+    def of_others(matrix):
+        """Where parts do not fit together."""
+        first = jnp.concatenate([matrix[:3], matrix[:2]])
+        second = jnp.concatenate([matrix[:1], matrix[:4]])
+        across = jnp.concatenate([matrix[:, :2], matrix[:, :3]], 1)
+        return (
+            first + second,
+            first + across[:5, :1],
+            first[1:4],
+            first @ matrix,
+            across[:5] @ first,
+        )
+
+    assert_alike(in_one_kernel(of_others, matrices), jax.vmap(of_others)(matrices))
 
 
 def test_what_kernels_cannot_do_is_refused():

@@ -79,19 +79,24 @@ def _bind(
     function: Callable, operands: Sequence[Any], batched: Sequence[bool], size: int | None
 ) -> list[Array]:
     """The operation of a function. What it closes over is an operand, what it leaves is none."""
-    single = _single(operands, batched)
-    known = jax.make_jaxpr(function)(*single)
-    consts = [jnp.asarray(each) for each in known.consts]
-    whole = jax.make_jaxpr(lambda consts, operands: eval_jaxpr(known.jaxpr, consts, *operands))(
-        consts, single
-    )
-    jaxpr, used = pe.dce_jaxpr(whole.jaxpr, True)
-    batched = tuple(_chosen(used, [*[False] * len(consts), *batched]))
-    operands = _chosen(used, [*consts, *operands])
+    consts, whole = opened(function, single(operands, batched))
+    jaxpr, used = pe.dce_jaxpr(whole, True)
+    batched = tuple(chosen(used, [*[False] * len(consts), *batched]))
+    operands = chosen(used, [*consts, *operands])
     return operation.bind(*operands, jaxpr=jaxpr, batched=batched, size=size)
 
 
-def _single(operands: Sequence[Any], batched: Sequence[bool]) -> list[jax.ShapeDtypeStruct]:
+def opened(function: Callable, arguments: Sequence[Any]) -> tuple[list[Array], Jaxpr]:
+    """What a function closes over, and the function of that and of its arguments."""
+    known = jax.make_jaxpr(function)(*arguments)
+    consts = [jnp.asarray(each) for each in known.consts]
+    whole = jax.make_jaxpr(lambda consts, operands: eval_jaxpr(known.jaxpr, consts, *operands))(
+        consts, arguments
+    )
+    return consts, whole.jaxpr
+
+
+def single(operands: Sequence[Any], batched: Sequence[bool]) -> list[jax.ShapeDtypeStruct]:
     """What operands are for one sequence."""
     return [
         jax.ShapeDtypeStruct(jnp.shape(each)[int(has_axis) :], jnp.result_type(each))
@@ -99,7 +104,8 @@ def _single(operands: Sequence[Any], batched: Sequence[bool]) -> list[jax.ShapeD
     ]
 
 
-def _chosen(flags: Sequence[bool], things: Sequence[Any]) -> list[Any]:
+def chosen(flags: Sequence[bool], things: Sequence[Any]) -> list[Any]:
+    """Things whose flags are set."""
     return [thing for flag, thing in zip(flags, things, strict=True) if flag]
 
 
@@ -131,30 +137,35 @@ def _kernel(
     return [each[0] for each in found] if size is None else found
 
 
-def _batch(
-    operands: Sequence[Any], axes: Sequence[Any], *, jaxpr: Jaxpr, batched: Any, size: int | None
-) -> tuple[list[Array], list[int]]:
-    """One more axis for sequences. Two are one long axis; what has neither stays shared."""
-    pairs = list(zip(operands, axes, strict=True))
-    count = next(each.shape[axis] for each, axis in pairs if axis is not None)
-    mapped = tuple(axis is not None for axis in axes)
-    front = [each if axis is None else jnp.moveaxis(each, axis, 0) for each, axis in pairs]
-    if size is None:
-        found = operation.bind(*front, jaxpr=jaxpr, batched=mapped, size=count)
-        return found, [0] * len(found)
+def batching_of(primitive: Primitive) -> Callable:
+    """The rule of an operation for one more axis for sequences.
 
-    def joined(operand, has_new, has_old):
-        if not (has_new or has_old):
-            return operand
-        rest = operand.shape[has_new + has_old :]
-        axes = (count if has_new else 1, size if has_old else 1)
-        wide = jnp.broadcast_to(operand.reshape(*axes, *rest), (count, size, *rest))
-        return wide.reshape(count * size, *rest)
+    Two such axes are one long axis; what has neither stays shared.
+    """
 
-    together = map(joined, front, mapped, batched)
-    either = tuple(new or old for new, old in zip(mapped, batched, strict=True))
-    found = operation.bind(*together, jaxpr=jaxpr, batched=either, size=count * size)
-    return [each.reshape(count, size, *each.shape[1:]) for each in found], [0] * len(found)
+    def rule(operands, axes, *, batched, size, **params):
+        pairs = list(zip(operands, axes, strict=True))
+        count = next(each.shape[axis] for each, axis in pairs if axis is not None)
+        mapped = tuple(axis is not None for axis in axes)
+        front = [each if axis is None else jnp.moveaxis(each, axis, 0) for each, axis in pairs]
+        if size is None:
+            found = primitive.bind(*front, batched=mapped, size=count, **params)
+            return found, [0] * len(found)
+
+        def joined(operand, has_new, has_old):
+            if not (has_new or has_old):
+                return operand
+            rest = operand.shape[has_new + has_old :]
+            axes = (count if has_new else 1, size if has_old else 1)
+            wide = jnp.broadcast_to(operand.reshape(*axes, *rest), (count, size, *rest))
+            return wide.reshape(count * size, *rest)
+
+        together = map(joined, front, mapped, batched)
+        either = tuple(new or old for new, old in zip(mapped, batched, strict=True))
+        found = primitive.bind(*together, batched=either, size=count * size, **params)
+        return [each.reshape(count, size, *each.shape[1:]) for each in found], [0] * len(found)
+
+    return rule
 
 
 def _jvp(
@@ -181,18 +192,18 @@ def _jvp(
                 jaxpr, (), *(next(some) if m else v for m, v in zip(moving, values, strict=True))
             )
 
-        return jax.jvp(function, _chosen(moving, values), list(changes))[1]
+        return jax.jvp(function, chosen(moving, values), list(changes))[1]
 
-    operands = [*primals, *_chosen(moving, tangents)]
-    flags = [*batched, *_chosen(moving, batched)]
-    traced = jax.make_jaxpr(change)(*_single(operands, flags)).jaxpr
+    operands = [*primals, *chosen(moving, tangents)]
+    flags = [*batched, *chosen(moving, batched)]
+    traced = jax.make_jaxpr(change)(*single(operands, flags)).jaxpr
 
     def changes(result):
         _, used = pe.dce_jaxpr(traced, [result is each for each in traced.outvars])
         return any(used[len(primals) :])
 
     changing = [changes(result) for result in traced.outvars]
-    some = iter(_bind(lambda *all_of: _chosen(changing, change(*all_of)), operands, flags, size))
+    some = iter(_bind(lambda *all_of: chosen(changing, change(*all_of)), operands, flags, size))
     none = [ad.Zero(jax.typeof(each).to_tangent_aval()) for each in found]
     return found, [next(some) if c else zero for c, zero in zip(changing, none, strict=True)]
 
@@ -208,7 +219,7 @@ def _transpose(
     linear = [ad.is_undefined_primal(operand) for operand in operands]
     known = [not each for each in linear]
     given = [not isinstance(each, ad.Zero) for each in cotangents]
-    like = [_like(v) for v in jaxpr.invars]
+    like_all = [like(v) for v in jaxpr.invars]
 
     def transposed(*arguments):
         values, changes = arguments[: sum(known)], arguments[sum(known) :]
@@ -216,12 +227,12 @@ def _transpose(
         def function(*unknown):
             of_known, of_linear = iter(values), iter(unknown)
             everything = [next(of_linear if each else of_known) for each in linear]
-            return _chosen(given, eval_jaxpr(jaxpr, (), *everything))
+            return chosen(given, eval_jaxpr(jaxpr, (), *everything))
 
-        return jax.linear_transpose(function, *_chosen(linear, like))(list(changes))
+        return jax.linear_transpose(function, *chosen(linear, like_all))(list(changes))
 
-    arguments = [*_chosen(known, operands), *_chosen(given, cotangents)]
-    flags = [*_chosen(known, batched), *[size is not None] * sum(given)]
+    arguments = [*chosen(known, operands), *chosen(given, cotangents)]
+    flags = [*chosen(known, batched), *[size is not None] * sum(given)]
     found = iter(_bind(transposed, arguments, flags, size))
 
     def cotangent(has_axis):
@@ -239,9 +250,9 @@ def _without_unused(used: list[bool], equation: JaxprEqn) -> tuple[list[bool], J
     if not any(used):
         return [False] * len(equation.invars), None
     jaxpr, needed = pe.dce_jaxpr(equation.params["jaxpr"], used)
-    batched = tuple(_chosen(needed, equation.params["batched"]))
+    batched = tuple(chosen(needed, equation.params["batched"]))
     params = equation.params | {"jaxpr": jaxpr, "batched": batched}
-    invars, outvars = _chosen(needed, equation.invars), _chosen(used, equation.outvars)
+    invars, outvars = chosen(needed, equation.invars), chosen(used, equation.outvars)
     return needed, equation.replace(invars=invars, outvars=outvars, params=params)
 
 
@@ -279,21 +290,22 @@ def _joint(first: JaxprEqn, second: JaxprEqn, used: Sequence[Any]) -> JaxprEqn |
     def function(own, others):
         found, rest = eval_jaxpr(first.params["jaxpr"], (), *own), iter(others)
         given = [next(rest) if i is None else found[i] for i in inner]
-        return [*_chosen(kept, found), *eval_jaxpr(second.params["jaxpr"], (), *given)]
+        return [*chosen(kept, found), *eval_jaxpr(second.params["jaxpr"], (), *given)]
 
-    operands = first.params["jaxpr"].invars, _chosen(outer, second.params["jaxpr"].invars)
-    jaxpr = jax.make_jaxpr(function)(*([_like(v) for v in each] for each in operands)).jaxpr
+    operands = first.params["jaxpr"].invars, chosen(outer, second.params["jaxpr"].invars)
+    jaxpr = jax.make_jaxpr(function)(*([like(v) for v in each] for each in operands)).jaxpr
     if not is_kernel(jaxpr):
         return None
-    batched = (*first.params["batched"], *_chosen(outer, second.params["batched"]))
+    batched = (*first.params["batched"], *chosen(outer, second.params["batched"]))
     return second.replace(
-        invars=[*first.invars, *_chosen(outer, second.invars)],
-        outvars=[*_chosen(kept, first.outvars), *second.outvars],
+        invars=[*first.invars, *chosen(outer, second.invars)],
+        outvars=[*chosen(kept, first.outvars), *second.outvars],
         params=second.params | {"jaxpr": jaxpr, "batched": batched},
     )
 
 
-def _like(variable: Any) -> jax.ShapeDtypeStruct:
+def like(variable: Any) -> jax.ShapeDtypeStruct:
+    """What a variable stands for."""
     return jax.ShapeDtypeStruct(shape_of(variable), dtype_of(variable))
 
 
@@ -302,7 +314,7 @@ operation.def_impl(_inline)
 operation.def_abstract_eval(_shapes)
 mlir.register_lowering(operation, mlir.lower_fun(_inline, multiple_results=True))
 mlir.register_lowering(operation, lowering(_kernel, _inline, multiple_results=True), "cuda")
-batching.primitive_batchers[operation] = _batch
+batching.primitive_batchers[operation] = batching_of(operation)
 ad.primitive_jvps[operation] = _jvp
 ad.primitive_transposes[operation] = _transpose
 pe.dce_rules[operation] = _without_unused

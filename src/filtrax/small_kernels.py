@@ -4,10 +4,11 @@ A kernel computes with tiles (`filtrax.tiles`), by a rule for each operation of 
 (`filtrax.tile_rules`, `filtrax.matrix_rules`).
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from jax.extend.core import Jaxpr, JaxprEqn, Literal, subjaxprs
 from jax.interpreters import mlir
 from jaxtyping import Array
 
+from filtrax.part_rules import by_parts
 from filtrax.tile_rules import RULES, NoKernelError, parts_of
 from filtrax.tiles import Operand, Value, dtype_of, pieces, place, shape_of, tile_of, widened, zero
 
@@ -33,7 +35,35 @@ FEWEST_PROGRAMS = 1024
 NUMBERS_PER_WARP = 1024
 """Threads that wait for each other cost more than they help where there is little to do."""
 
+WARPS_OF_LOOPS = 4
+"""Of a loop with products: the numbers of a whole step fill the registers of fewer threads."""
+
+MOST_PLACES = 2**31 - 1
+"""In an array of all sequences: places are counted in 32 bits."""
+
 TYPES = tuple(map(np.dtype, ("float32", "int32", "int64", "bool")))
+
+
+class Loop(NamedTuple):
+    """That a function is a step of a loop, and which of its operands are what.
+
+    **Attributes:**
+
+    - `shared`: how many operands all steps share; they come first.
+    - `carried`: how many come next, that a step hands to the next one. As many results come first.
+      All others, operands and results, have an axis for the `length` steps in front.
+    - `reverse`: whether the last step is the first one.
+    """
+
+    shared: int
+    carried: int
+    length: int
+    reverse: bool = False
+
+    def parts(self, operands: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+        """What is shared, what is carried, and what belongs to the steps."""
+        first, second = self.shared, self.shared + self.carried
+        return list(operands[:first]), list(operands[first:second]), list(operands[second:])
 
 
 def run_kernel(
@@ -41,9 +71,10 @@ def run_kernel(
     batched: Sequence[bool],
     count: int,
     *operands: Array,
+    loop: Loop | None = None,
     interpret: bool = False,
 ) -> list[Array]:
-    """A function of one sequence for `count` of them, as one kernel.
+    """A function of one sequence for `count` of them, or a loop of it, as one kernel.
 
     Operands that are `batched` have an axis for the sequences in front, as all results do; others
     are shared. Raises `NoKernelError` if the function has operations or types that kernels
@@ -56,30 +87,24 @@ def run_kernel(
     except ImportError as error:
         raise NoKernelError("this version of JAX cannot write kernels") from error
 
-    largest, has_products = _largest(jaxpr)
+    largest, has_products = _largest(jaxpr, loop)
     tile = _power(min(MOST_NUMBERS // largest, count // FEWEST_PROGRAMS))
     warps = min(_power(tile * largest // NUMBERS_PER_WARP), 4)
     if has_products:
-        tile = warps = 1
+        tile, warps = 1, 1 if loop is None else WARPS_OF_LOOPS
+
+    steps = () if loop is None else (loop.length,)
+    once = len(jaxpr.outvars) if loop is None else loop.carried
+    shapes = [
+        (count, *(() if i < once else steps), *shape_of(var)) for i, var in enumerate(jaxpr.outvars)
+    ]
+    if max([*map(math.prod, shapes), *(operand.size for operand in operands)]) > MOST_PLACES:
+        raise NoKernelError("an array has too many numbers to count them")
 
     def program(*refs):
-        first = pl.program_id(0) * tile
+        own = _Program(jaxpr, batched, refs, triton, pl.program_id(0) * tile, tile, count)
+        own.run() if loop is None else own.run_loop(loop)
 
-        def load(ref, shape, has_axis, part):
-            where, inside = place(first, tile, count, shape, has_axis, part)
-            return triton.load(ref.at[where], mask=inside, other=zero(ref.dtype))
-
-        operands = [
-            Operand(functools.partial(load, ref, shape_of(var), each))
-            for ref, var, each in zip(refs, jaxpr.invars, batched, strict=False)
-        ]
-        found = evaluate(jaxpr, operands)
-        for ref, var, result in zip(refs[len(operands) :], jaxpr.outvars, found, strict=True):
-            for part, each in pieces(result):
-                where, inside = place(first, tile, count, shape_of(var), True, part)
-                triton.store(ref.at[where], jnp.broadcast_to(each, where.shape), mask=inside)
-
-    shapes = [(count, *shape_of(var)) for var in jaxpr.outvars]
     found = pl.pallas_call(
         program,
         out_shape=[
@@ -89,9 +114,68 @@ def run_kernel(
         grid=(-(-count // tile),),
         compiler_params=triton.CompilerParams(num_warps=warps),
         interpret=interpret,
-        name="filtrax_fused",
+        name="filtrax_fused" if loop is None else "filtrax_loop",
     )(*(operand.reshape(-1) for operand in operands))
     return [each.reshape(shape) for each, shape in zip(found, shapes, strict=True)]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Program:
+    """A function for the sequences of one tile, the `first` of which is one of `count`.
+
+    `refs` are all operands and all results, each of them flat.
+    """
+
+    jaxpr: Jaxpr
+    batched: Sequence[bool]
+    refs: Sequence[Any]
+    triton: Any
+    first: Array
+    tile: int
+    count: int
+
+    def run(self) -> None:
+        found = evaluate(self.jaxpr, [*map(self.operand, range(len(self.jaxpr.invars)))])
+        for i, result in enumerate(found):
+            self.store(i, result)
+
+    def run_loop(self, loop: Loop) -> None:
+        shared, carried, others = loop.parts(range(len(self.jaxpr.invars)))
+
+        def whole(value, var):
+            # What is carried has one shape, whatever it was made of.
+            return jnp.broadcast_to(tile_of(value), (self.tile, *map(widened, shape_of(var))))
+
+        def step(i, carry):
+            when = (loop.length - 1 - i if loop.reverse else i), loop.length
+            inputs = [self.operand(each, when) for each in others]
+            found = evaluate(self.jaxpr, [*map(self.operand, shared), *carry, *inputs])
+            for each in range(loop.carried, len(found)):
+                self.store(each, found[each], when)
+            return tuple(map(whole, found[: loop.carried], self.jaxpr.outvars))
+
+        start = tuple(whole(self.operand(i), self.jaxpr.invars[i]) for i in carried)
+        last = lax.fori_loop(np.int32(0), np.int32(loop.length), step, start)
+        for i, result in enumerate(last):
+            self.store(i, result)
+
+    def operand(self, i: int, step: tuple[Array, int] | None = None) -> Operand:
+        ref, shape = self.refs[i], shape_of(self.jaxpr.invars[i])
+
+        def load(part):
+            where, inside = self._place(shape, self.batched[i], part, step)
+            return self.triton.load(ref.at[where], mask=inside, other=zero(ref.dtype))
+
+        return Operand(load)
+
+    def store(self, i: int, result: Value, step: tuple[Array, int] | None = None) -> None:
+        ref, shape = self.refs[len(self.jaxpr.invars) + i], shape_of(self.jaxpr.outvars[i])
+        for part, each in pieces(result):
+            where, inside = self._place(shape, True, part, step)
+            self.triton.store(ref.at[where], jnp.broadcast_to(each, where.shape), mask=inside)
+
+    def _place(self, *what: Any) -> tuple[Array, Array]:
+        return place(self.first, self.tile, self.count, *what)
 
 
 def lowering(program: Callable, otherwise: Callable, *, multiple_results: bool) -> Callable:
@@ -109,12 +193,17 @@ def lowering(program: Callable, otherwise: Callable, *, multiple_results: bool) 
     return lower
 
 
-def is_kernel(jaxpr: Jaxpr) -> bool:
-    """Whether a function can be a kernel."""
+def is_kernel(jaxpr: Jaxpr, loop: Loop | None = None) -> bool:
+    """Whether a function can be a kernel, or a loop of it."""
     try:
-        return _largest(jaxpr)[0] > 0
+        return _largest(jaxpr, loop)[0] > 0
     except NoKernelError:
         return False
+
+
+def all_equations(jaxpr: Jaxpr) -> list[JaxprEqn]:
+    """Those of a function, and of all functions in it."""
+    return [*jaxpr.eqns, *(each for inner in subjaxprs(jaxpr) for each in all_equations(inner))]
 
 
 def _power(number: int) -> int:
@@ -122,7 +211,7 @@ def _power(number: int) -> int:
     return 1 << max(number.bit_length() - 1, 0)
 
 
-def _largest(jaxpr: Jaxpr) -> tuple[int, bool]:
+def _largest(jaxpr: Jaxpr, loop: Loop | None = None) -> tuple[int, bool]:
     """How many numbers the largest tile of one sequence has, and whether there are products."""
 
     def load(var, part):
@@ -132,15 +221,13 @@ def _largest(jaxpr: Jaxpr) -> tuple[int, bool]:
         return jnp.zeros((1, *map(widened, shape)), dtype_of(var))
 
     def trace():
-        operands = [Operand(functools.partial(load, var)) for var in jaxpr.invars]
+        operands: list[Value] = [Operand(functools.partial(load, var)) for var in jaxpr.invars]
+        if loop is not None:
+            first, second = loop.shared, loop.shared + loop.carried
+            operands[first:second] = map(tile_of, operands[first:second])
         return [tile for each in evaluate(jaxpr, operands) for _, tile in pieces(each)]
 
-    traced = jax.make_jaxpr(trace)()
-
-    def equations(jaxpr):
-        return [*jaxpr.eqns, *(each for inner in subjaxprs(jaxpr) for each in equations(inner))]
-
-    every = equations(traced.jaxpr)
+    every = all_equations(jax.make_jaxpr(trace)().jaxpr)
     found = max((math.prod(shape_of(v)) for each in every for v in each.outvars), default=1)
     if found > LARGEST_RESULT:
         raise NoKernelError(f"an intermediate result has {found} numbers")
@@ -195,5 +282,8 @@ def _apply(equation: JaxprEqn, values: Sequence[Value]) -> Sequence[Value]:
         raise NoKernelError(f"kernels have no {name}")
     if name == "split" and isinstance(values[0], Operand):
         return [values[0].load(part) for part in parts_of(equation)]
+    in_parts = by_parts(equation, values, RULES[name])
+    if in_parts is not None:
+        return in_parts
     found = RULES[name](equation, *map(tile_of, values))
     return found if equation.primitive.multiple_results else [found]

@@ -27,7 +27,9 @@ KEEP_ZEROS |= {"and", "or", "select_n", "sign", "sqrt", "square"}
 """Operations on numbers that are zero if all of their operands are."""
 
 ELEMENTWISE = KEEP_ZEROS | {"ceil", "div", "eq", "exp", "floor", "ge", "gt", "integer_pow", "le"}
-ELEMENTWISE |= {"log", "lt", "max", "min", "ne", "not", "pow", "rsqrt"}
+ELEMENTWISE |= {"exp2", "expm1", "log", "log1p", "logistic", "lt", "max", "min", "ne", "not"}
+ELEMENTWISE |= {"pow", "rsqrt"}
+ELEMENTWISE |= {"acos", "asin", "atan", "atan2", "cos", "cosh", "sin", "sinh", "tan", "tanh"}
 
 
 def _elementwise(equation: JaxprEqn, *tiles: Array) -> Array:
@@ -143,24 +145,33 @@ def _split(equation: JaxprEqn, tile: Array) -> list[Array]:
 
 
 def _dot(equation: JaxprEqn, left: Array, right: Array) -> Array:
-    (of_left, of_right), batch = equation.params["dimension_numbers"]
-    if any(batch):
-        raise NoKernelError("kernels have no products of several matrices")
-    count = len(of_left)
-    if count == 1 and left.ndim == right.ndim == 3:
+    (of_left, of_right), (many_left, many_right) = equation.params["dimension_numbers"]
+    count, many = len(of_left), len(many_left)
+    if count == 1 and not many and left.ndim == right.ndim == 3:
         turned = [left if of_left == (1,) else left.swapaxes(1, 2)]
         turned.append(right if of_right == (0,) else right.swapaxes(1, 2))
         return filled(multiplied(*turned), _shape(equation))
-    left = jnp.moveaxis(left, [1 + axis for axis in of_left], range(count))
-    right = jnp.moveaxis(right, [1 + axis for axis in of_right], range(count))
-    rows, columns = left.ndim - 1 - count, right.ndim - 1 - count
+    front = range(count + 1 + many)
+    left = jnp.moveaxis(
+        left, [*(1 + axis for axis in of_left), 0, *(1 + axis for axis in many_left)], front
+    )
+    right = jnp.moveaxis(
+        right, [*(1 + axis for axis in of_right), 0, *(1 + axis for axis in many_right)], front
+    )
+    rows, columns = left.ndim - len(front), right.ndim - len(front)
     left = lax.expand_dims(left, range(left.ndim, left.ndim + columns))
-    right = lax.expand_dims(right, range(1 + count, 1 + count + rows))
+    right = lax.expand_dims(right, range(len(front), len(front) + rows))
     return filled((left * right).sum(range(count)), _shape(equation))
+
+
+def _same(equation: JaxprEqn, tile: Array) -> Array:
+    del equation
+    return tile
 
 
 RULES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
+    "stop_gradient": _same,
     "is_finite": _on_numbers(lambda number: jnp.abs(number) < jnp.inf),
     "iota": _iota,
     "broadcast_in_dim": _broadcast,

@@ -122,9 +122,19 @@ def pieces(value: Value) -> list[tuple[Part | None, Array]]:
 
 
 def place(
-    first: Array, tile: int, count: int, shape: Sequence[int], batched: bool, part: Part | None
+    first: Array,
+    tile: int,
+    count: int,
+    shape: Sequence[int],
+    batched: bool,
+    part: Part | None,
+    step: tuple[Array, int] | None = None,
 ) -> tuple[Array, Array]:
-    """Where the numbers of a tile are in an array that lies flat, and which of them exist."""
+    """Where the numbers of a tile are in an array that lies flat, and which of them exist.
+
+    An array with an axis for steps has it in front of the `shape`; `step` says which one it is, of
+    how many.
+    """
     rank = 1 + len(shape)
     if batched:
         where = first + indices(tile, 0, rank)
@@ -132,6 +142,9 @@ def place(
     else:
         where = indices(1, 0, rank)
         inside = where < 1
+    if step is not None:
+        index, length = step
+        where = where * length + index
     for axis, size in enumerate(shape):
         start, wanted = (part.start, part.size) if part and part.axis == axis else (0, size)
         index = indices(widened(wanted), 1 + axis, rank)

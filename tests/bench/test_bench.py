@@ -100,6 +100,21 @@ ENTRY %main (a: f32[7,21,10], b: f32[7,21,8]) -> f32[7,10,8] {
     assert text_costs(text).operations == 2 * 7 * 10 * 8 * 21
 
 
+def test_a_loop_that_is_one_kernel_moves_its_operands_and_results():
+    text = """
+ENTRY %main (a: f32[7,21,10]) -> f32[7] {
+  %a = f32[7,21,10]{2,1,0} parameter(0)
+  %b = f32[1470]{0} bitcast(%a)
+  %c = (f32[7]{0}, f32[1470]{0}) custom-call(%b), custom_call_target="__gpu$xla.gpu.triton", metadata={op_name="jit(loss)/filtrax_loop/pallas_call"}
+  ROOT %d = f32[7]{0} get-tuple-element(%c), index=0
+}
+"""  # noqa: E501
+    once = text_costs(text.replace("filtrax_loop", "filtrax_fused"))
+    looped = text_costs(text)
+    assert once.launches == looped.launches == 1
+    assert looped.bytes - once.bytes == 4 * (1470 + 7 + 1470)
+
+
 def test_factorizations_have_operations():
     matrix = jnp.eye(12)
     found = program_costs(compiled(jnp.linalg.cholesky, matrix).program).operations

@@ -173,7 +173,7 @@ class _Counter:
         own = Costs(launches=0 if fused else 1)
         if called and one.opcode == "fusion":
             return own + self.of(called[1], looped=looped, fused=True)
-        moved = _moved(one, computation) if looped else 0.0
+        moved = _moved(one, computation) if looped or _is_loop(one) else 0.0
         return own + Costs(_operations(one, computation), moved)
 
     def _loop(self, one: _Instruction) -> Costs:
@@ -196,12 +196,22 @@ class _Counter:
 
 
 def _moved(one: _Instruction, computation: Computation) -> float | int:
-    """The bytes that a step of a loop takes from or puts into an array that outlives it."""
+    """The bytes that a step of a loop takes from or puts into an array that outlives it.
+
+    A loop that is one kernel does that with its operands and results.
+    """
+    if _is_loop(one):
+        operands = (computation[name].bytes for name in one.operands if name in computation)
+        return one.bytes + sum(operands)
     if one.opcode == "dynamic-slice":
         return one.bytes
     if one.opcode == "dynamic-update-slice":
         return computation[one.operands[1]].bytes
     return 0.0
+
+
+def _is_loop(one: _Instruction) -> bool:
+    return one.opcode == "custom-call" and "/filtrax_loop/" in one.text
 
 
 def _operations(one: _Instruction, computation: Computation) -> float:

@@ -188,6 +188,9 @@ def timed(calls: Mapping[str, Call], conditions: Conditions) -> Record:
     program = calls[OURS].program
     if program is not None:
         costs = program_costs(program)
+        if LIBRARY in calls:  # does the same, and none of it inside of kernels, which hide it
+            hidden = program_costs(calls[LIBRARY].program).operations
+            costs = dataclasses.replace(costs, operations=max(costs.operations, hidden))
         record["costs"] = dataclasses.asdict(costs)
         record["floor"] = conditions.peaks.floor(costs)
     return record

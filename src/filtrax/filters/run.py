@@ -16,6 +16,7 @@ from filtrax.arrays import Context, Key
 from filtrax.beliefs import Gaussian
 from filtrax.checks import as_arrays, is_concrete
 from filtrax.filters.base import AbstractFilter, Belief, Info
+from filtrax.loops import scan_in_one
 from filtrax.model import StateSpaceModel, check_model
 from filtrax.resampling.base import ANCESTORS
 from filtrax.sensors import Measurement, Sensed, sense
@@ -206,15 +207,17 @@ def _filter(filt, model, sequence, key, recompute):
         info = dataclasses.replace(info, novelty=measurement.novelty)
         return belief, (belief, info)
 
+    keys = jr.split(key, measurements.value.shape[0])
+    belief, inputs = filt.init(model, prior, key=init_key), (controls, measurements, keys)
+    found = None if recompute is False else scan_in_one(step, belief, inputs)
+    if found is not None:
+        return found[1]
     # Every array that is kept for the backward pass is a launch of its own on a GPU, each step, and
     # on a CPU still a copy: what is a kept one in another shape is not kept as well.
     whole = jax.default_backend() != "cpu" if recompute is None else recompute
     kept = jax.checkpoint_policies.save_only_these_names(ANCESTORS) if whole else _is_computed
     step = jax.checkpoint(step, policy=kept, prevent_cse=False)  # the loop prevents it already
-    keys = jr.split(key, measurements.value.shape[0])
-    belief = filt.init(model, prior, key=init_key)
-    _, (beliefs, infos) = lax.scan(step, belief, (controls, measurements, keys))
-    return beliefs, infos
+    return lax.scan(step, belief, inputs)[1]
 
 
 _MOVES = (lax.transpose_p, lax.reshape_p, lax.squeeze_p, lax.broadcast_in_dim_p)

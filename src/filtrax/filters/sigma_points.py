@@ -8,10 +8,13 @@ centre point is the reference about which angles are averaged.
 import abc
 import functools
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.interpreters import partial_eval as pe
 from jaxtyping import Array, Bool, Float
 
 from filtrax.arrays import Control, Key, Scalar
@@ -219,7 +222,9 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
         process = lambda x: model.process(x, control)  # noqa: E731
         after = jax.vmap(lambda x: space.wrap_angles(space.continued(process, x)))(before)
         noise_at = lambda x: model.process_noise.covariance(space.inside(x), control)  # noqa: E731
-        noise = points.mean_of(jax.vmap(noise_at)(before))
+        varies = _depends(noise_at, belief.mean)
+        # Weights of means sum to one: what is the same for all points is its own mean.
+        noise = points.mean_of(jax.vmap(noise_at)(before)) if varies else noise_at(belief.mean)
 
         @fused
         def moments(after, noise):
@@ -265,6 +270,11 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
 
         mean, innovation, found = conditioned(observed, factor)
         return updated(mean, innovation, found, found)
+
+
+def _depends(function: Callable, argument: Any) -> bool:
+    """Whether what a function gives depends on its argument."""
+    return any(pe.dce_jaxpr(jax.make_jaxpr(function)(argument).jaxpr, True)[1])
 
 
 def _observed(model: StateSpaceModel, states: Float[Array, "n x"]) -> Float[Array, "n z"]:
