@@ -35,7 +35,7 @@ FEWEST_PROGRAMS = 1024
 NUMBERS_PER_WARP = 1024
 """Threads that wait for each other cost more than they help where there is little to do."""
 
-WARPS_OF_LOOPS = 4
+WARPS_OF_LOOPS = 1
 """Of a loop with products: the numbers of a whole step fill the registers of fewer threads."""
 
 MOST_PLACES = 2**31 - 1
