@@ -35,9 +35,6 @@ FEWEST_PROGRAMS = 1024
 NUMBERS_PER_WARP = 1024
 """Threads that wait for each other cost more than they help where there is little to do."""
 
-WARPS_OF_LOOPS = 1
-"""Of a loop with products: the numbers of a whole step fill the registers of fewer threads."""
-
 MOST_PLACES = 2**31 - 1
 """In an array of all sequences: places are counted in 32 bits."""
 
@@ -91,7 +88,9 @@ def run_kernel(
     tile = _power(min(MOST_NUMBERS // largest, count // FEWEST_PROGRAMS))
     warps = min(_power(tile * largest // NUMBERS_PER_WARP), 4)
     if has_products:
-        tile, warps = 1, 1 if loop is None else WARPS_OF_LOOPS
+        # The numbers of a whole step fill the registers of one warp, and of more of them where
+        # sequences are few. Programs that do not fit beside each other would wait for each other.
+        tile, warps = 1, 1 if loop is None else min(_power(FEWEST_PROGRAMS // count), 4)
 
     steps = () if loop is None else (loop.length,)
     once = len(jaxpr.outvars) if loop is None else loop.carried
