@@ -309,7 +309,7 @@ def test_a_page_is_current_until_a_record_or_a_file_changes(tmp_path):
     write_page(records, page)
     assert page_is_current(records, page)
     text = page.read_text()
-    assert "## CPU, suite `cpu`" in text
+    assert "## CPU, record `cpu`" in text
     assert "Commit 0123456789 with changes" in text
     assert "ratio to peer" in text
     assert "0.876 [0.8, 0.9]" in text

@@ -88,6 +88,17 @@ def test_settings_are_for_all_cells_and_come_last():
         Plan(settings=("task.poses=somewhere",)).cells(table)
 
 
+def test_settings_need_not_suit_cells_that_are_not_wanted():
+    # Rejects a refusal because of a row that does not train, when another one is asked for.
+    table = tiny_table(NOISE, DATA).with_value("noise", "untrained", ["stages=[]"])
+    settings = ("stages.0.learning_rates=[2e-4]",)
+    with pytest.raises(ConfigurationError, match="untrained"):
+        Plan(settings=settings).cells(table)
+    plan = Plan(only=("small",), settings=settings)
+    plan.check([table])
+    assert [cell.experiment.stages[0].learning_rates for cell in plan.cells(table)] == [(2e-4,)] * 2
+
+
 @pytest.fixture
 def sharing(tmp_path, monkeypatch):
     """A table of the package, and one that has some of its cells too."""

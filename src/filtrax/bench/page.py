@@ -44,15 +44,15 @@ def page_files(records: Path, page: Path) -> dict[Path, str]:
         record = read_json(path)
         pictures = growth_charts(record["measurements"])
         names = {axis: f"{PREFIX}{path.stem}_{axis}.svg" for axis in pictures}
-        sections.append(_section(record, names))
+        sections.append(_section(path.stem, record, names))
         files |= {page.parent / FIGURES / names[axis]: svg for axis, svg in pictures.items()}
     text = Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(devices="\n\n".join(sections))
     return {page: text.rstrip("\n") + "\n"} | files
 
 
-def _section(record: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
+def _section(name: str, record: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
     measured = {name: one for name, one in record["measurements"].items() if "refused" not in one}
-    parts = [f"## {_device(record)}", _origin(record)]
+    parts = [f"## {_device(record)}, record `{name}`", _origin(record)]
     parts += _titled("Against other libraries", _compared(measured))
     parts += _titled("One step of a loop", _online(measured))
     parts += _titled("Training", _training(measured))
@@ -70,8 +70,7 @@ def _titled(title: str, table: str) -> list[str]:
 
 def _device(record: Mapping[str, Any]) -> str:
     device = record["origin"]["device"]
-    kind = device["kind"] if device["platform"] != "cpu" else "CPU"
-    return f"{kind}, suite `{record['suite']}`"
+    return device["kind"] if device["platform"] != "cpu" else "CPU"
 
 
 def _origin(record: Mapping[str, Any]) -> str:

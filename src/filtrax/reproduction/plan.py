@@ -3,10 +3,10 @@
 import dataclasses
 import difflib
 import fnmatch
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from filtrax.experiments.settings import Experiment, StageSettings
-from filtrax.reproduction.tables import Cell, Table
+from filtrax.reproduction.tables import Cell, Table, cell_name
 
 SHOWN_LABELS = 20
 """So many are named to who asks for one that does not exist."""
@@ -39,32 +39,30 @@ class Plan:
         """Raises unless every pattern matches a cell, because one that does not is a mistake."""
         if not self.only:
             return
-        cells = [cell for table in tables for cell in self._all_cells(table)]
-        wrong = [p for p in self.only if not any(_matches(cell, p) for cell in cells)]
+        cells = [labels for table in tables for labels in table.labels()]
+        wrong = [p for p in self.only if not any(_matches(labels, p) for labels in cells)]
         if not wrong:
             return
         axes = [axis for table in tables for axis in table.axes]
         labels = dict.fromkeys(label for axis in axes for label in axis.labels)
-        names = [*labels, *(cell.name for cell in cells)]
+        names = [*labels, *(cell_name(each.values()) for each in cells)]
         closest = difflib.get_close_matches(wrong[0], names, n=1)
         shown = ", ".join([*labels][:SHOWN_LABELS]) + ", …" * (len(labels) > SHOWN_LABELS)
         raise ValueError(
             f"`only` must match a label or the name of a cell: got {wrong[0]!r}, but there are "
-            f"the labels {shown} and names like {cells[0].name}."
+            f"the labels {shown} and names like {names[len(labels)]}."
             + (f" Did you mean {closest[0]!r}?" if closest else "")
         )
 
     def cells(self, table: Table) -> list[Cell]:
-        """The cells of a table that are wanted."""
-        cells = [cell for cell in self._all_cells(table) if self._wants(cell)]
-        return [dataclasses.replace(cell, experiment=self._sized(cell)) for cell in cells]
-
-    def _all_cells(self, table: Table) -> list[Cell]:
+        """The cells of a table that are wanted. Settings need not suit the others."""
+        wanted = None
+        if self.only:
+            every = table.labels()
+            wanted = [each for each in every if any(_matches(each, p) for p in self.only)]
         table = table.with_settings(self.settings) if self.settings else table
-        return table.cells(self.scale)
-
-    def _wants(self, cell: Cell) -> bool:
-        return not self.only or any(_matches(cell, pattern) for pattern in self.only)
+        cells = table.cells(self.scale, wanted)
+        return [dataclasses.replace(cell, experiment=self._sized(cell)) for cell in cells]
 
     def _sized(self, cell: Cell) -> Experiment:
         experiment = cell.experiment
@@ -95,6 +93,6 @@ def _shortened(stages: Sequence[StageSettings], num_epochs: int) -> tuple[StageS
     return tuple(dataclasses.replace(stage, num_epochs=share) for stage, share in pairs)
 
 
-def _matches(cell: Cell, pattern: str) -> bool:
-    names = [cell.name, *cell.labels.values()]
+def _matches(labels: Mapping[str, str], pattern: str) -> bool:
+    names = [cell_name(labels.values()), *labels.values()]
     return any(fnmatch.fnmatchcase(name, pattern) for name in names)

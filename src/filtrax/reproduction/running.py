@@ -58,13 +58,11 @@ def _sources(cells: Sequence[Cell], plan: Plan) -> list[Cell]:
     needed -= {(cell.table, cell.name) for cell in cells}
     if not needed:
         return []
-    whole = Plan(scale=plan.scale, settings=plan.settings)
-    found = [
-        source
-        for table in sorted({table for table, _ in needed})
-        for source in whole.cells(read_table(table))
-        if (table, source.name) in needed
-    ]
+    found: list[Cell] = []
+    for table in sorted({table for table, _ in needed}):
+        names = tuple(sorted(name for source, name in needed if source == table))
+        sources = Plan(plan.scale, only=names, settings=plan.settings).cells(read_table(table))
+        found += [source for source in sources if source.name in names]
     return _sources([*found, *cells], plan) + found
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -144,10 +144,13 @@ class Table:
         skipped = [adjustment.when for adjustment in self.adjust if adjustment.skip]
         return [cell for cell in cells if not any(matches(cell, when) for when in skipped)]
 
-    def cells(self, scale: str) -> list[Cell]:
-        """The experiments of all cells at one of the `SCALES`."""
+    def cells(self, scale: str, wanted: Sequence[dict[str, str]] | None = None) -> list[Cell]:
+        """The experiments at one of the `SCALES`, of all cells or of those with `wanted` labels."""
         check_known("`scale` must be a known one", {scale} - {*SCALES}, SCALES)
-        pairs = zip(self.labels(), self._experiments, strict=True)
+        if wanted is None:
+            pairs = zip(self.labels(), self._experiments, strict=True)
+        else:
+            pairs = ((labels, self._experiment(labels)) for labels in wanted)
         return [self._cell(labels, scaled(experiment, scale)) for labels, experiment in pairs]
 
     def with_value(self, axis: str, label: str, change: Change | Iterable[str]) -> "Table":
