@@ -146,6 +146,25 @@ def test_a_page_shows_every_number_in_its_place():
     assert line_of(text, "dPF-M", 1)[1] == "12.50 ± 0.05 (12.00 ± 0.10) worse"
 
 
+def test_what_is_true_of_a_whole_row_is_said_beside_its_name():
+    # Rejects a note in each of its cells.
+    records = run_cells(
+        {
+            ("filtrax", "dEKF", "3"): (5.0, 8.0),
+            ("filtrax", "dPF-M", "3"): (7.1, 12.5),
+            ("filtrax", "dPF-M", "9"): (20.0, 11.0),
+        }
+    )
+    for name in ("filtrax_dpf-m_3", "filtrax_dpf-m_9"):
+        records[name]["epochs"]["done"] = 10
+    text = page_text([Comparison(small_table(), records)])
+    assert line_of(text, "dPF-M [10 of 30 epochs]") == [
+        "dPF-M [10 of 30 epochs]",
+        "7.10 ± 0.05 (7.00 ± 0.40) within",
+        "20.00 ± 0.05 (11.00 ± 0.40) worse",
+    ]
+
+
 def test_what_was_refused_or_diverged_says_so():
     records = run_cells({("filtrax", "dEKF", "3"): (5.0, 8.0)})
     labels = {"column": "filtrax", "filter": "dPF-M", "data": "3"}

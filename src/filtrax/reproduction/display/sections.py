@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from filtrax.reproduction.claims import Claim, Verdict
 from filtrax.reproduction.display.comparison import Block, Comparison, Entry, Grid
@@ -148,17 +148,11 @@ def _block(block: Block) -> list[str]:
     if not block.is_run:
         cells = len(block.grids[0].entries)
         return [*title, f"Not run ({cells} cells)."] if block.labels else []
-    shared = _Shared(_shared_epochs(block), _shared_part(block))
-    notes = [f"All cells that train: {shared.epochs}."] if shared.epochs else []
-    notes += [f"All means are over {shared.part}."] if shared.part else []
-    return title + notes + [text for grid in block.grids for text in _grid(grid, shared)]
-
-
-class _Shared(NamedTuple):
-    """What is said once for all entries of a block: how much was trained, and run."""
-
-    epochs: str
-    part: str
+    epochs, part = _shared_epochs(block), _shared_part(block)
+    notes = [f"All cells that train: {epochs}."] if epochs else []
+    notes += [f"All means are over {part}."] if part else []
+    said = {"", epochs, part}
+    return title + notes + [text for grid in block.grids for text in _grid(grid, said)]
 
 
 def _shared_epochs(block: Block) -> str:
@@ -175,29 +169,39 @@ def _shared_part(block: Block) -> str:
     return parts.pop() if len(parts) == 1 else ""
 
 
-def _grid(grid: Grid, shared: _Shared) -> list[str]:
+def _grid(grid: Grid, said: set[str]) -> list[str]:
     best, printed = grid.best(), grid.is_printed
 
-    def cell(entry: Entry | None, is_best: bool) -> str:
-        return "" if entry is None else _cell(entry, is_best, printed, shared)
+    def cells(row: str, entries: Sequence[Entry | None]) -> list[str]:
+        notes = _notes_of_row(entries, said)
+        known = said | {*notes}
+        numbers = [
+            "" if entry is None else _cell(entry, (row, i) in best, printed, known)
+            for i, entry in enumerate(entries)
+        ]
+        return [" ".join([row, *(f"[{note}]" for note in notes)]), *numbers]
 
-    rows = [
-        [row, *(cell(entry, (row, i) in best) for i, entry in enumerate(entries))]
-        for row, entries in grid.rows.items()
-    ]
+    rows = [cells(row, entries) for row, entries in grid.rows.items()]
     heading = f"**{grid.heading[0].upper()}{grid.heading[1:]}**" if grid.heading else ""
     note = "" if printed else "The paper prints no numbers of this."
     return [*filter(None, (heading, note)), markdown_table([grid.corner, *grid.columns], rows)]
 
 
-def _cell(entry: Entry, is_best: bool, is_printed: bool, shared: _Shared) -> str:
+def _notes_of_row(entries: Sequence[Entry | None], said: set[str]) -> list[str]:
+    """What is true of all entries of a row, and is said once, beside its name."""
+    there = [entry for entry in entries if entry is not None and entry.ours is not None]
+    kinds = {entry.epochs for entry in there}, {entry.part for entry in there}
+    alike = [kind.pop() for kind in kinds if len(kind) == 1 and len(there) > 1]
+    return [note for note in alike if note not in said]
+
+
+def _cell(entry: Entry, is_best: bool, is_printed: bool, said: set[str]) -> str:
     """An entry, with the paper's number if the paper has any in this table."""
     ours = entry.state or _number(entry.measure, entry.ours)
     ours = f"**{ours}**" if is_best else ours
-    epochs = f"[{entry.epochs}]" if entry.epochs not in ("", shared.epochs) else ""
-    part = f"[{entry.part}]" if entry.part not in ("", shared.part) else ""
+    notes = [f"[{note}]" for note in (entry.epochs, entry.part) if note not in said]
     paper = f"({_number(entry.measure, entry.paper)})" if is_printed else ""
-    return " ".join(filter(None, (ours, epochs, part, paper, entry.outcome)))
+    return " ".join(filter(None, (ours, *notes, paper, entry.outcome)))
 
 
 def _number(measure: Measure, measured: Measured | None) -> str:
