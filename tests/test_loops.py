@@ -70,6 +70,11 @@ def by_scan(step, first, inputs):
     return lax.scan(step, first, inputs)
 
 
+def without_more(step, first, inputs):
+    """Keeps nothing for a backward pass but what is carried."""
+    return loops.scan_in_one(step, first, inputs, keeps=False)
+
+
 def total_of(scan):
     """Of a batch whose sequences share a matrix."""
 
@@ -108,11 +113,11 @@ def loops_in(jaxpr):
 
 
 @pytest.mark.parametrize("name", DERIVATIVES)
-def test_values_and_derivatives_are_those_of_a_scan(name):
+@pytest.mark.parametrize("ours", [loops.scan_in_one, without_more])
+def test_values_and_derivatives_are_those_of_a_scan(name, ours):
     # Rejects shared operands whose gradient is that of the last step, or of one sequence.
     found, expected = (
-        jax.jit(DERIVATIVES[name](total_of(scan)))(*arguments())
-        for scan in (loops.scan_in_one, by_scan)
+        jax.jit(DERIVATIVES[name](total_of(scan)))(*arguments()) for scan in (ours, by_scan)
     )
     assert_alike(found, expected)
 
@@ -155,6 +160,16 @@ def test_a_gradient_is_a_loop_and_one_in_reverse_without_what_is_not_used():
     assert [each.params["loop"].reverse for each in (forward, backward)] == [False, True]
     assert (COUNT, LENGTH) not in [v.aval.shape for v in forward.outvars if v.aval.dtype == bool]
     assert [v.aval.shape for v in backward.outvars][-1] == (COUNT, 3, 3)
+
+
+@pytest.mark.parametrize(("ours", "products"), [(loops.scan_in_one, 2), (without_more, 3)])
+def test_what_is_kept_is_not_computed_again(ours, products):
+    # The gradient of a product takes two, and its value is needed for that of what follows.
+    gradient = jax.grad(total_of(ours), argnums=(0, 1))
+    used, _ = dce_jaxpr(jax.make_jaxpr(gradient)(*arguments()).jaxpr, True)
+    _, backward = loops_in(used)
+    names = [each.primitive.name for each in small_kernels.all_equations(backward.params["jaxpr"])]
+    assert names.count("filtrax_product") == products
 
 
 def double(first):

@@ -19,6 +19,7 @@ from jaxtyping import Array
 
 from filtrax import fusion
 from filtrax.fusion import batching_of, chosen, like, opened
+from filtrax.linearization import read, value_and_change
 from filtrax.small_kernels import Loop, all_equations, is_kernel, lowering, run_kernel
 from filtrax.tile_rules import NoKernelError
 from filtrax.tiles import dtype_of, shape_of
@@ -32,10 +33,14 @@ MOST_OPERATIONS = 400
 """Of a step in such a loop: larger kernels take long to compile."""
 
 
-def scan_in_one(step: Callable, first: Any, inputs: Any) -> tuple[Any, Any] | None:
+def scan_in_one(
+    step: Callable, first: Any, inputs: Any, *, keeps: bool = True
+) -> tuple[Any, Any] | None:
     """What `lax.scan(step, first, inputs)` gives, as one operation.
 
-    None where programs are not traced for a GPU, or where a step is no small kernel.
+    `keeps` says whether a backward pass may read more than what was carried to each step, which
+    takes memory and saves time. None where programs are not traced for a GPU, or where a step is no
+    small kernel.
     """
     if not fusion.for_gpu():
         return None
@@ -50,7 +55,7 @@ def scan_in_one(step: Callable, first: Any, inputs: Any) -> tuple[Any, Any] | No
         results.append(result)
         return found
 
-    loop = Loop(0, len(carry), operands[0].shape[0])
+    loop = Loop(0, len(carry), operands[0].shape[0], keeps=keeps)
     bound = _bound(flat, [*carry, *operands], [False] * (len(carry) + len(operands)), loop, None)
     jaxpr, loop = bound["jaxpr"], bound["loop"]
     shared, before, _ = loop.parts(jaxpr.invars)
@@ -170,25 +175,31 @@ def _jvp(
 ) -> tuple[list[Array], list[Any]]:
     """The value, and the change: a loop of its own, so that it is linear in its tangents.
 
-    It computes each step again from what was carried to it, which the loop of the value keeps.
+    It computes each step again from what was carried to it, and from what else the loop of the
+    value keeps.
     """
-    count, like_all = len(jaxpr.outvars), [like(v) for v in jaxpr.invars]
-
-    def remembering(*operands):
-        return [*eval_jaxpr(jaxpr, (), *operands), *loop.parts(operands)[1]]
-
-    kept = jax.make_jaxpr(remembering)(*like_all).jaxpr
-    found = operation.bind(*primals, jaxpr=kept, loop=loop, batched=batched, size=size)
-    found, before = found[:count], found[count:]
-
     shared, _, inputs = loop.parts(primals)
     of_shared, of_carried, of_inputs = loop.parts(tangents)
     moving = [not isinstance(each, ad.Zero) for each in of_shared]
     arriving = [not isinstance(each, ad.Zero) for each in of_inputs]
+    all_moving = [*moving, *[True] * loop.carried, *arriving]
+    both = value_and_change(jaxpr, all_moving)
+    residuals = both.residuals() if loop.keeps else []
+
+    def value(*operands):
+        known = both.computed(both.values, operands)
+        return [*read(known, [*both.results, *residuals]), *loop.parts(operands)[1]]
+
+    found = iter(_bind(value, primals, batched, loop, size))
+    found, kept, before = (
+        [next(found) for _ in vs] for vs in (jaxpr.outvars, residuals, of_carried)
+    )
+
     groups = [
         shared,
         chosen(moving, of_shared),
         [ad.instantiate_zeros(each) for each in of_carried],
+        kept,
         before,
         inputs,
         chosen(arriving, of_inputs),
@@ -198,6 +209,7 @@ def _jvp(
         flags_shared,
         chosen(moving, flags_shared),
         flags_carried,
+        [size is not None] * len(kept),
         [size is not None] * len(before),
         flags_inputs,
         chosen(arriving, flags_inputs),
@@ -205,23 +217,17 @@ def _jvp(
 
     def change(*operands):
         rest = iter(operands)
-        shared, d_shared, d_carry, carry, inputs, d_inputs = (
+        shared, d_shared, d_carry, kept, carry, inputs, d_inputs = (
             [next(rest) for _ in group] for group in groups
         )
-        all_moving = [*moving, *[True] * loop.carried, *arriving]
-        values = [*shared, *carry, *inputs]
-
-        def function(*moved):
-            some = iter(moved)
-            pairs = zip(all_moving, values, strict=True)
-            return eval_jaxpr(jaxpr, (), *(next(some) if m else value for m, value in pairs))
-
-        return jax.jvp(function, chosen(all_moving, values), [*d_shared, *d_carry, *d_inputs])[1]
+        values = [*kept, *shared, *carry, *inputs, *d_shared, *d_carry, *d_inputs]
+        known = both.computed([*residuals, *both.values, *both.changes], values)
+        return read(known, both.changed)
 
     operands, flags = _flat(groups), _flat(flags)
     inner = loop._replace(shared=len(groups[0]) + len(groups[1]))
     traced = jax.make_jaxpr(change)(*_single(operands, flags, inner)).jaxpr
-    linear = _flat([[i in (1, 2, 5)] * len(group) for i, group in enumerate(groups)])
+    linear = _flat([[i in (1, 2, 6)] * len(group) for i, group in enumerate(groups)])
 
     def changes(i, result):
         if i < loop.carried:

@@ -38,6 +38,30 @@ def cholesky(equation: JaxprEqn, matrices: Array) -> Array:
     return filled(_swap(upper), shape)
 
 
+def square_root(equation: JaxprEqn, matrices: Array) -> Array:
+    """L of a singular A, too, as `small_matrices.any_square_root`.
+
+    The factor of A with roundings is computed only where a sequence of the program has no other.
+    """
+    size, (rows, columns) = shape_of(equation.outvars[0])[-1], _places(matrices)
+    on_diagonal = rows == columns
+    fixed = on_diagonal & (matrices == 0)
+    regular = jnp.where(fixed, jnp.ones_like(matrices), matrices)
+    plain = cholesky(equation, regular)
+    # A pivot that fails spoils all that come after it, so the last one tells.
+    at_last = (rows == size - 1) & (columns == size - 1)
+    last = jnp.where(at_last, plain, jnp.zeros_like(plain)).sum((-2, -1), keepdims=True)
+    failed = ~(jnp.abs(last) < jnp.inf)
+
+    def restored():
+        roundings = 1 + size * (size + 1) * jnp.finfo(matrices.dtype).eps
+        return cholesky(equation, jnp.where(on_diagonal, regular * roundings, regular))
+
+    some = failed.astype(jnp.int32).sum() > 0
+    factor = jnp.where(failed, jax.lax.cond(some, restored, lambda: plain), plain)
+    return jnp.where(fixed, jnp.zeros_like(factor), factor)
+
+
 def inverse_lower(equation: JaxprEqn, factors: Array) -> Array:
     """L⁻¹ = D⁻¹ M⁻¹ with the diagonal D of L, and ones on that of M.
 

@@ -50,12 +50,14 @@ class Loop(NamedTuple):
     - `carried`: how many come next, that a step hands to the next one. As many results come first.
       All others, operands and results, have an axis for the `length` steps in front.
     - `reverse`: whether the last step is the first one.
+    - `keeps`: whether its derivatives may use more of a step than what was carried to it.
     """
 
     shared: int
     carried: int
     length: int
     reverse: bool = False
+    keeps: bool = False
 
     def parts(self, operands: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
         """What is shared, what is carried, and what belongs to the steps."""

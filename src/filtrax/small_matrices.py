@@ -20,15 +20,14 @@ import jax.numpy as jnp
 import jaxlib.version
 import numpy as np
 from jax.core import ShapedArray
-from jax.extend.core import JaxprEqn, Primitive
+from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array
 
 from filtrax import matrix_rules
-from filtrax.small_kernels import evaluate, is_kernel, lowering, run_kernel
+from filtrax.small_kernels import is_kernel, lowering, run_kernel
 from filtrax.tile_rules import RULES
-from filtrax.tiles import shape_of, tile_of
 
 HAS_DEADLOCKS = jaxlib.version.__version_info__ < (0, 11, 2)
 """Whether batches of matrices must not be given to a library on a CPU (see `_in_turn`)."""
@@ -151,12 +150,6 @@ def _square_root_on_cpu(matrices: Array) -> Array:
     factor = cholesky.bind(matrices)
     last = factor[..., -1, -1]  # a pivot that fails spoils all that come after it
     return jax.lax.cond(jnp.isfinite(last).all(), lambda: factor, lambda: any_square_root(matrices))
-
-
-def _square_root_in_kernel(equation: JaxprEqn, matrices: Array) -> Array:
-    like = jax.ShapeDtypeStruct(shape_of(equation.outvars[0]), matrices.dtype)
-    [found] = evaluate(jax.make_jaxpr(any_square_root)(like).jaxpr, [matrices])
-    return tile_of(found)
 
 
 def _as_kernel(primitive: Primitive, otherwise: Callable, matrices: Array) -> Array:
@@ -356,7 +349,7 @@ square_root = _primitive(
     lambda matrix: matrix.shape,
     any_square_root,
     any_square_root,
-    _square_root_in_kernel,
+    matrix_rules.square_root,
 )
 """A lower triangular L with L Lᵀ = A for a symmetric, positive semi-definite A."""
 

@@ -47,7 +47,8 @@ def run(
       tuple of such masks. None: all. What is not observed may hold anything, NaN included.
     - `context`: what is constant in the sequence.
     - `recompute`: whether a backward pass computes each step again from the belief before it,
-      and keeps beliefs and ancestors alone. None: on a GPU, where it is the faster way, too.
+      and keeps beliefs and ancestors alone. None: on a GPU, where it is the faster way, too; a
+      filter that is one kernel there keeps products and factors as well.
     - `key`: for filters and sensors that draw random numbers.
 
     **Returns:** what the filter believes, `Gaussian`, `Particles` or `RecurrentBelief`, with a
@@ -209,9 +210,10 @@ def _filter(filt, model, sequence, key, recompute):
 
     keys = jr.split(key, measurements.value.shape[0])
     belief, inputs = filt.init(model, prior, key=init_key), (controls, measurements, keys)
-    found = None if recompute is False else scan_in_one(step, belief, inputs)
-    if found is not None:
-        return found[1]
+    if recompute is not False:
+        found = scan_in_one(step, belief, inputs, keeps=not recompute)
+        if found is not None:
+            return found[1]
     # Every array that is kept for the backward pass is a launch of its own on a GPU, each step, and
     # on a CPU still a copy: what is a kept one in another shape is not kept as well.
     whole = jax.default_backend() != "cpu" if recompute is None else recompute
