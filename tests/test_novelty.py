@@ -367,32 +367,34 @@ def test_corruptions_do_what_they_say():
     assert not blacken(frames).any()
 
 
+OVERALL = 3 + 2 * 3 * 3
+"""So many statistics are of whole images; those of cells follow."""
+
+
 @jax.jit
-def statistics(frames, mirrored):
-    """Of the second frame of three, and its change from the first one."""
-    return frame_statistics(jnp.asarray(0), {"frames": frames, "mirrored": mirrored})
+def statistics(frames, mirrored=False, reading=0):
+    """Of the second frame, and its change from the first one, unless another reading is meant."""
+    context = {"frames": frames, "mirrored": mirrored}
+    return frame_statistics(jnp.asarray(reading), context)
 
 
 def test_statistics_tell_blur_noise_and_darkness_but_no_mirror():
     frames = add_noise(smooth_frames(), 5.0)
-    overall, cells = statistics(frames, False)
-    for straight, flipped in zip(
-        (overall, cells), statistics(frames[:, :, ::-1], True), strict=True
-    ):
-        np.testing.assert_allclose(straight, flipped, rtol=1e-12)
-    assert np.abs(cells - statistics(frames[:, :, ::-1], False)[1]).max() > 1e-3
-    noisy, soft = (statistics(c, False)[0] for c in (add_noise(frames, 20.0), blur(frames, 1.0)))
+    found, mirrored = statistics(frames), statistics(frames[:, :, ::-1], mirrored=True)
+    np.testing.assert_allclose(found, mirrored, rtol=1e-12)
+    assert np.abs(found - statistics(frames[:, :, ::-1]))[OVERALL:].max() > 1e-3
+    noisy, soft = (statistics(c) for c in (add_noise(frames, 20.0), blur(frames, 1.0)))
     roughest = 5  # after brightness, contrast, change and two slopes
-    assert noisy[roughest] > overall[roughest] + 1.0
-    assert soft[roughest] < overall[roughest] - 1.0
-    dark = statistics(blacken(frames), False)
-    assert not any(part.any() for part in dark)
-    assert [part.size for part in dark] == [3 + 2 * 3 * 3, 2 * 3 * 2 * 15]
+    assert noisy[roughest] > found[roughest] + 1.0
+    assert soft[roughest] < found[roughest] - 1.0
+    dark = statistics(blacken(frames))
+    assert not dark.any()
+    assert dark.size == OVERALL + 2 * 3 * 2 * 15
 
 
 def test_statistics_are_energies_of_the_present_image_and_of_its_change():
     frames = smooth_frames()
-    overall, cells = statistics(frames, False)
+    overall, cells = np.split(statistics(frames), [OVERALL])
     before, present = frames[:2].astype(float)
     change = present - before
     down, across = np.diff(present, axis=0), np.diff(change, axis=1)
@@ -405,6 +407,14 @@ def test_statistics_are_energies_of_the_present_image_and_of_its_change():
     first = slice(0, 7), slice(0, 7)  # of 20 rows and 35 columns
     fine_change = 3 * 2 * 15 + 15
     np.testing.assert_allclose(cells[fine_change], np.log1p((across[first] ** 2).mean()))
+
+
+def test_statistics_are_means_over_the_last_readings_that_there_are():
+    # Rejects a look ahead, and readings before the first one.
+    frames = add_noise(smooth_frames(8), 5.0)
+    each = [statistics(frames[i : i + 2]) for i in range(7)]
+    np.testing.assert_allclose(statistics(frames, reading=1), np.mean(each[:2], 0))
+    np.testing.assert_allclose(statistics(frames, reading=5), np.mean(each[2:6], 0))
 
 
 def glance(reading, context, *, key):

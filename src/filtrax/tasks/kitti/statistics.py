@@ -1,5 +1,6 @@
 """Plain statistics of images, which see what a trained encoder has learned to overlook."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -14,18 +15,30 @@ CELLS = (3, 5)
 """Rows and columns of parts of an image, of which each has energies of its own."""
 
 
-def frame_statistics(
-    reading: Reading, context: Context
-) -> tuple[Float[Array, " overall"], Float[Array, " cells"]]:
-    """Statistics of the image that a reading of the KITTI task shows, and of how it changed.
+MEMORY = 4
+"""Over so many readings, the present one the last, statistics are averaged: a place that is unlike
+others is so for longer than a step, and a mean scatters less."""
 
-    All are logarithms of mean squares, because energies of images vary by factors. Those of the
-    first part are of the whole image: brightness, contrast and change; then, of the image and of
-    its difference from the one before, at several sizes, of the slopes along both axes and of what
-    is left when slopes and straight edges are taken away, which is mostly noise (Immerkær 1996).
-    Blur takes from the finest size first. Those of the second part are of slopes in the cells of a
-    grid: they see what kind of place it is, and speed, which moves change to coarser sizes.
+
+def frame_statistics(reading: Reading, context: Context) -> Float[Array, " statistics"]:
+    """Statistics of the images that a reading of the KITTI task and those before it show.
+
+    All are logarithms of mean squares, because energies of images vary by factors. The first are of
+    the whole image: brightness, contrast and change; then, of the image and of its difference from
+    the one before, at several sizes, of the slopes along both axes and of what is left when slopes
+    and straight edges are taken away, which is mostly noise (Immerkær 1996). Blur takes from the
+    finest size first. The others are of slopes in the cells of a grid: they see what kind of place
+    it is, and speed, which moves change to coarser sizes. All are one part of a detector, because
+    what is unlike is often how they are related.
     """
+    present = jnp.asarray(reading)
+    readings = present - jnp.arange(MEMORY, dtype=present.dtype)
+    each = jax.vmap(lambda one: _statistics(one, context))(jnp.maximum(readings, 0))
+    exists = (readings >= 0)[:, None]  # not all do at the start of a sequence
+    return each.mean(0, where=exists)
+
+
+def _statistics(reading: Reading, context: Context) -> Float[Array, " statistics"]:
     frames = jnp.asarray(context["frames"])
     before, present = (frames[reading + i].astype(jnp.result_type(float)) for i in (0, 1))
     before, present = (
@@ -39,9 +52,9 @@ def frame_statistics(
         overall += [*both, jnp.diff(jnp.diff(image, n=2, axis=0), n=2, axis=1)]
         slopes += both
     energies = jnp.stack([(part**2).mean() for part in overall])
-    cells = jnp.concatenate([_cell_energies(part) for part in slopes])
+    cells = [_cell_energies(part) for part in slopes]
     # One, about the square of how exact bytes are, keeps an even image from minus infinity.
-    return jnp.log1p(energies), jnp.log1p(cells)
+    return jnp.log1p(jnp.concatenate([energies, *cells]))
 
 
 def _sizes(image: Float[Array, "h w c"]) -> list[Float[Array, "_ _ c"]]:
