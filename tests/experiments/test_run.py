@@ -264,6 +264,21 @@ def test_a_run_begins_with_the_trained_parts_of_another_one_member_for_all(searc
     np.testing.assert_array_equal(model.process_noise.bias, fresh.process_noise.bias)
 
 
+def test_members_begin_with_those_of_their_seeds(folder, tmp_path):
+    # Rejects a search of learning rates, or a run of fewer seeds, that is refused.
+    rates = dataclasses.replace(tiny_run.STAGE, learning_rates=(1e-3, 1e-4))
+    start = StartSettings(str(folder), ("model.process",))
+    _, trained = run.open_run(folder).trained()
+    for changes, expected in (({"num_seeds": 1}, [0]), ({"stages": (rates,)}, [0, 1, 0, 1])):
+        experiment = tiny_run.changed(start=start, **changes)
+        begun = run.Run(experiment, RunFolder(tmp_path / "run"), run.Silent())
+        _, model = begun.training.begin([tiny_run.TASK.data("train")], run.trained_parts)
+        leaves = zip(*(jax.tree.leaves(m.process) for m in (model, trained)), strict=True)
+        for ours, theirs in leaves:
+            if hasattr(ours, "shape"):
+                np.testing.assert_array_equal(ours, theirs[np.asarray(expected)])
+
+
 def test_a_start_that_cannot_be_leaves_nothing_behind(folder, tmp_path):
     path = tmp_path / "run"
     cases = [
@@ -274,7 +289,7 @@ def test_a_start_that_cannot_be_leaves_nothing_behind(folder, tmp_path):
         ),
         (
             tiny_run.changed(start=StartSettings(str(folder)), num_seeds=3),
-            "must have one member or as many as this run, 3: .* has 2",
+            "must have one member, or one for each of the 3 seeds of this run: .* has 2",
         ),
         (
             tiny_run.changed(stages=(dataclasses.replace(tiny_run.STAGE, train=("model.none",)),)),

@@ -294,11 +294,11 @@ class EnsembleTraining:
 def _take_over(experiment: Experiment, state: tuple[Any, Any], source: Source) -> tuple[Any, Any]:
     """The state with the parts of another run that the experiment asks for."""
     filt, model, count = source(experiment)
-    wanted = len(experiment.members)
-    if count not in (1, wanted):
+    if 1 < count < experiment.num_seeds:
         raise ValueError(
-            f"start.run must have one member or as many as this run, {wanted}: "
-            f"{experiment.start.run} has {count}."
+            f"start.run must have one member, or one for each of the {experiment.num_seeds} seeds "
+            f"of this run: {experiment.start.run} has {count}."
         )
-    chosen = select((filt, model), np.arange(wanted) % count)
+    numbers = [(seed - experiment.seed) % count for seed, _ in experiment.members]
+    chosen = select((filt, model), np.asarray(numbers))
     return transfer(*state, chosen, experiment.start.parts)
