@@ -72,3 +72,12 @@ def unrolled_algebra(monkeypatch):
     jax.clear_caches()
     yield
     jax.clear_caches()
+
+
+@pytest.fixture
+def on_gpu(monkeypatch):
+    """Traces programs as for a GPU."""
+    monkeypatch.setattr("filtrax.fusion.for_gpu", lambda: True)
+    jax.clear_caches()
+    yield
+    jax.clear_caches()

@@ -16,15 +16,6 @@ from filtrax.fusion import fused
 from systems import beacon_model, beacon_prior, beacon_trajectory
 
 
-@pytest.fixture
-def on_gpu(monkeypatch):
-    """Traces programs as for a GPU."""
-    monkeypatch.setattr(fusion, "for_gpu", lambda: True)
-    jax.clear_caches()
-    yield
-    jax.clear_caches()
-
-
 def operations_in(jaxpr):
     """The equations of fused operations, not those inside of them."""
     own = [e for e in jaxpr.eqns if e.primitive is fusion.operation]

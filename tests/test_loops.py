@@ -16,16 +16,9 @@ from filtrax import fusion, linalg, loops, small_kernels
 from filtrax.filters import filter_trajectory
 from systems import beacon_model, beacon_trajectory
 
+pytestmark = pytest.mark.usefixtures("on_gpu")
+
 LENGTH, COUNT = 4, 3
-
-
-@pytest.fixture(autouse=True)
-def _on_gpu(monkeypatch):
-    """Traces programs as for a GPU."""
-    monkeypatch.setattr(fusion, "for_gpu", lambda: True)
-    jax.clear_caches()
-    yield
-    jax.clear_caches()
 
 
 @pytest.fixture

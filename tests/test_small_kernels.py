@@ -17,6 +17,8 @@ from filtrax.small_kernels import run_kernel
 from filtrax.tile_rules import NoKernelError
 from systems import POSE, beacon_model, beacon_prior
 
+pytestmark = pytest.mark.usefixtures("on_gpu")
+
 
 def with_kernels(function):
     """The function, with every fused operation computed by an interpreted kernel."""
@@ -79,15 +81,6 @@ def problem(count, states, observed, seed=0):
         covariances(rng, count, observed),
         jnp.asarray(rng.random((count, observed)) < 0.7),
     )
-
-
-@pytest.fixture(autouse=True)
-def _on_gpu(monkeypatch):
-    """Traces programs as for a GPU."""
-    monkeypatch.setattr(fusion, "for_gpu", lambda: True)
-    jax.clear_caches()
-    yield
-    jax.clear_caches()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 8, 10, 12])

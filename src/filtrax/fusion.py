@@ -137,7 +137,7 @@ def _kernel(
     return [each[0] for each in found] if size is None else found
 
 
-def batching_of(primitive: Primitive) -> Callable:
+def _batching_of(primitive: Primitive) -> Callable:
     """The rule of an operation for one more axis for sequences.
 
     Two such axes are one long axis; what has neither stays shared.
@@ -309,12 +309,25 @@ def like(variable: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape_of(variable), dtype_of(variable))
 
 
-operation.multiple_results = True
-operation.def_impl(_inline)
-operation.def_abstract_eval(_shapes)
-mlir.register_lowering(operation, mlir.lower_fun(_inline, multiple_results=True))
-mlir.register_lowering(operation, lowering(_kernel, _inline, multiple_results=True), "cuda")
-batching.primitive_batchers[operation] = batching_of(operation)
-ad.primitive_jvps[operation] = _jvp
-ad.primitive_transposes[operation] = _transpose
-pe.dce_rules[operation] = _without_unused
+def register(
+    primitive: Primitive,
+    shapes: Callable,
+    inline: Callable,
+    kernel: Callable,
+    jvp: Callable,
+    transpose: Callable,
+    without_unused: Callable,
+) -> None:
+    """Tells JAX what an operation is: as it was written, and as a kernel of a GPU."""
+    primitive.multiple_results = True
+    primitive.def_impl(inline)
+    primitive.def_abstract_eval(shapes)
+    mlir.register_lowering(primitive, mlir.lower_fun(inline, multiple_results=True))
+    mlir.register_lowering(primitive, lowering(kernel, inline, multiple_results=True), "cuda")
+    batching.primitive_batchers[primitive] = _batching_of(primitive)
+    ad.primitive_jvps[primitive] = jvp
+    ad.primitive_transposes[primitive] = transpose
+    pe.dce_rules[primitive] = without_unused
+
+
+register(operation, _shapes, _inline, _kernel, _jvp, _transpose, _without_unused)

@@ -13,14 +13,14 @@ import jax.numpy as jnp
 from jax import lax
 from jax.core import ShapedArray, eval_jaxpr
 from jax.extend.core import Jaxpr, JaxprEqn, Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad
 from jax.interpreters import partial_eval as pe
 from jaxtyping import Array
 
 from filtrax import fusion
-from filtrax.fusion import batching_of, chosen, like, opened
+from filtrax.fusion import chosen, like, opened, register
 from filtrax.linearization import read, value_and_change
-from filtrax.small_kernels import Loop, all_equations, is_kernel, lowering, run_kernel
+from filtrax.small_kernels import Loop, all_equations, is_kernel, run_kernel
 from filtrax.tile_rules import NoKernelError
 from filtrax.tiles import dtype_of, shape_of
 
@@ -340,12 +340,4 @@ def _without_unused(used: list[bool], equation: JaxprEqn) -> tuple[list[bool], J
     return needed, equation.replace(invars=invars, outvars=outvars, params=params)
 
 
-operation.multiple_results = True
-operation.def_impl(_inline)
-operation.def_abstract_eval(_shapes)
-mlir.register_lowering(operation, mlir.lower_fun(_inline, multiple_results=True))
-mlir.register_lowering(operation, lowering(_kernel, _inline, multiple_results=True), "cuda")
-batching.primitive_batchers[operation] = batching_of(operation)
-ad.primitive_jvps[operation] = _jvp
-ad.primitive_transposes[operation] = _transpose
-pe.dce_rules[operation] = _without_unused
+register(operation, _shapes, _inline, _kernel, _jvp, _transpose, _without_unused)
