@@ -195,39 +195,31 @@ def _jvp(
         [next(found) for _ in vs] for vs in (jaxpr.outvars, residuals, of_carried)
     )
 
-    groups = [
-        shared,
-        chosen(moving, of_shared),
-        [ad.instantiate_zeros(each) for each in of_carried],
-        kept,
-        before,
-        inputs,
-        chosen(arriving, of_inputs),
-    ]
-    flags_shared, flags_carried, flags_inputs = loop.parts(batched)
-    flags = [
-        flags_shared,
-        chosen(moving, flags_shared),
-        flags_carried,
-        [size is not None] * len(kept),
-        [size is not None] * len(before),
-        flags_inputs,
-        chosen(arriving, flags_inputs),
+    of_all, carried_flags, input_flags = loop.parts(batched)
+    has_axis = size is not None
+    groups = [  # what they are, whether they have an axis for sequences, whether they are tangents
+        (shared, of_all, False),
+        (chosen(moving, of_shared), chosen(moving, of_all), True),
+        ([ad.instantiate_zeros(each) for each in of_carried], carried_flags, True),
+        (kept, [has_axis] * len(kept), False),
+        (before, [has_axis] * len(before), False),
+        (inputs, input_flags, False),
+        (chosen(arriving, of_inputs), chosen(arriving, input_flags), True),
     ]
 
     def change(*operands):
         rest = iter(operands)
         shared, d_shared, d_carry, kept, carry, inputs, d_inputs = (
-            [next(rest) for _ in group] for group in groups
+            [next(rest) for _ in group] for group, *_ in groups
         )
         values = [*kept, *shared, *carry, *inputs, *d_shared, *d_carry, *d_inputs]
         known = both.computed([*residuals, *both.values, *both.changes], values)
         return read(known, both.changed)
 
-    operands, flags = _flat(groups), _flat(flags)
-    inner = loop._replace(shared=len(groups[0]) + len(groups[1]))
+    operands, flags = (_flat([group[i] for group in groups]) for i in (0, 1))
+    inner = loop._replace(shared=len(shared) + sum(moving))
     traced = jax.make_jaxpr(change)(*_single(operands, flags, inner)).jaxpr
-    linear = _flat([[i in (1, 2, 6)] * len(group) for i, group in enumerate(groups)])
+    linear = _flat([[is_linear] * len(group) for group, _, is_linear in groups])
 
     def changes(i, result):
         if i < loop.carried:
