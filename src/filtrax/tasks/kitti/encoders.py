@@ -22,7 +22,7 @@ are so small that a learning rate at which all other layers learn well is too la
 """
 
 
-FRAMES_AT_ONCE = 3200
+FRAMES_AT_ONCE = 1280
 """That are read at a time outside of training, to save memory: each takes some megabytes."""
 
 OWN_CONTEXT = ("frames", "mirrored")
