@@ -339,3 +339,32 @@ def test_a_gradient_of_an_update_is_two_kernels_on_a_gpu(dtype, kernels):
     traced = jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2, 3))).trace(*arguments)
     lowered = traced.lower(lowering_platforms=("cuda",)).as_text()
     assert lowered.count("__gpu$xla.gpu.triton") == kernels
+
+
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_sines_in_kernels_are_exact_to_rounding(name):
+    rng = np.random.default_rng(0)
+    near = np.pi / 2 * np.arange(-40, 41)
+    angles = np.concatenate([rng.uniform(-1e4, 1e4, 4000), rng.normal(size=4000), near, [0.0]])
+    angles = angles.astype(np.float32)
+    found = np.asarray(in_one_kernel(getattr(jnp, name), jnp.asarray(angles[:, None])))[:, 0]
+    exact = getattr(np, name)(angles.astype(np.float64))
+    assert np.abs(found - exact).max() < 1.5e-7
+    small = np.abs(angles) < 20
+    assert (np.abs(found - exact) <= 5e-7 * np.abs(exact))[small].all()
+
+
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_sines_of_large_angles_in_kernels_are_those_of_neighbours(name):
+    angles = np.random.default_rng(0).uniform(1e4, 1e7, 2000).astype(np.float32)
+    angles = np.concatenate([angles, np.float32([1e9, -1e15, 3e38])])
+    found = np.asarray(in_one_kernel(getattr(jnp, name), jnp.asarray(angles[:, None])))[:, 0]
+    exact = getattr(np, name)(angles.astype(np.float64))
+    assert (np.abs(found - exact) <= np.spacing(np.abs(angles)).astype(np.float64)).all()
+    assert np.abs(found).max() < 1.001
+
+
+def test_sines_in_kernels_say_what_is_no_number():
+    angles = jnp.asarray([[jnp.nan], [jnp.inf], [-jnp.inf]], jnp.float32)
+    assert np.isnan(in_one_kernel(jnp.sin, angles)).all()
+    assert np.isnan(in_one_kernel(jnp.cos, angles)).all()
