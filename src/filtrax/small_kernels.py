@@ -113,7 +113,8 @@ def run_kernel(
             for shape, var in zip(shapes, jaxpr.outvars, strict=True)
         ],
         grid=(-(-count // tile),),
-        compiler_params=triton.CompilerParams(num_warps=warps),
+        # Without stages: loads ahead of a loop's next step take more registers than they save time.
+        compiler_params=triton.CompilerParams(num_warps=warps, num_stages=1),
         interpret=interpret,
         name="filtrax_fused" if loop is None else "filtrax_loop",
     )(*(operand.reshape(-1) for operand in operands))
