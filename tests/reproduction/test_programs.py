@@ -311,7 +311,7 @@ def test_some_cells_of_the_tables_on_kitti_train(tmp_path):
         for found, record in records.items():
             check_record(table, cells[found], record)
             assert record["config"]["task"]["seed"] == 1
-    shared = json.loads((tmp_path / "kitti_length" / "dekf_10_00.json").read_text())
+    shared = json.loads((tmp_path / "kitti_position" / "motion_dekf_00.json").read_text())
     assert shared["shared"] == "kitti_benchmark/dekf_00"
 
 
