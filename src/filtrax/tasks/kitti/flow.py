@@ -17,7 +17,9 @@ nothing that was seen before.
    the images differ least, with the three cases and several values of ρ summed out.
 2. Gauss-Newton steps improve motion and ρ at once: ρ is eliminated from the normal equations of
    each 3 × 3 pixels (Schur complement), and the probabilities of the cases are weights, as in
-   expectation maximization.
+   expectation maximization. They are divided by the variance of the differences that are left
+   around a pixel, because these are not alike: what is far away hardly changes from one image to
+   the next, and what passes by is seen at another size and between other pixels.
 
 It is the method of Lucas and Kanade (An iterative image registration technique, IJCAI 1981) for a
 moving camera, with depths as in direct visual odometry (Engel, Koltun and Cremers, Direct sparse
@@ -65,6 +67,9 @@ TYPICAL_DISTANCE = 0.7
 NOISE = (0.5, 0.2)
 """Of differences, relative to the contrast around a pixel: on the grids, and in the steps."""
 
+LEAST_NOISE = 0.05
+"""In the steps, so that no neighbourhood counts for everything because it agrees by chance."""
+
 LEAST_CONTRAST = 0.1
 """Relative to that of the whole image; noise is not stretched beyond."""
 
@@ -94,7 +99,8 @@ class _Pair(eqx.Module):
 
     **Attributes:**
 
-    - `previous`, `current`: images, of which what changes slowly over them is taken away.
+    - `previous`, `current`: images, of which what changes slowly over them is taken away. Of the
+      previous one, there are the values halfway between its pixels, too.
     - `contrast`: what is left around each pixel, as a standard deviation.
     - `across`, `falling`: a and s of all pixels.
     - `road_prior`: logarithm of the chance that a pixel shows the road.
@@ -102,7 +108,7 @@ class _Pair(eqx.Module):
     - `free_prior`: logarithms of their chances.
     """
 
-    previous: Float[Array, "rows columns"]
+    previous: Float[Array, "more_rows more_columns"]
     current: Float[Array, "rows columns"]
     contrast: Float[Array, "rows columns"]
     across: Float[Array, "rows columns"]
@@ -156,7 +162,22 @@ def _prepared(previous: Array, current: Array) -> _Pair:
     falling = (jnp.arange(rows, dtype=jnp.float32) - lens.centre_y) / lens.focal_y
     across, falling = jnp.meshgrid(across, falling)
     road_prior, free, free_prior = _street(across, falling)
-    return _Pair(detail[0], detail[1], contrast, across, falling, road_prior, free, free_prior)
+    before = with_halfway(with_halfway(detail[0]).T).T
+    return _Pair(before, detail[1], contrast, across, falling, road_prior, free, free_prior)
+
+
+def with_halfway(image: Float[Array, "rows columns"]) -> Float[Array, "more_rows columns"]:
+    """An image with rows between its rows, (−1, 9, 9, −1) / 16 of the four around each.
+
+    Straight lines between pixels blur an image the more, the farther from a pixel it is asked for.
+    Motions of whole pixels would fit best, and small ones would come out too small. These are
+    cubics (Keys, Cubic convolution interpolation for digital image processing, 1981).
+    """
+    rows, columns = image.shape
+    padded = jnp.pad(image, ((1, 1), (0, 0)), mode="edge")
+    between = (9 * (padded[1:-2] + padded[2:-1]) - padded[:-3] - padded[3:]) / 16
+    both = jnp.zeros((2 * rows - 1, columns), image.dtype)
+    return both.at[::2].set(image).at[1::2].set(between)
 
 
 def _street(across: Array, falling: Array) -> tuple[Array, Array, Array]:
@@ -190,7 +211,7 @@ def _differences(
     current, contrast = (
         jnp.broadcast_to(part, ratios.shape) for part in (pair.current, pair.contrast)
     )
-    differences = (sampled(pair.previous, rows, columns) - current) / contrast
+    differences = (sampled(pair.previous, 2 * rows, 2 * columns) - current) / contrast
     inside = (rows >= 0) & (rows <= height - 1) & (columns >= 0) & (columns <= width - 1)
     # What was outside of the image tells nothing.
     return jnp.where(inside, differences, 1.0)
@@ -266,11 +287,12 @@ def _step(pair: _Pair, depths: _Depths, motion: Motion, free: Array) -> tuple[Mo
     road_change, free_change = road(motion), beside(motion, free)
     _, depth_slopes = jax.jvp(lambda free: beside(motion, free), (free,), (jnp.ones_like(free),))
     on_road, other = _chances(pair, road_change, free_change)
+    on_road = on_road / _variances(road_change)
     information, gradient = _normal_equations(on_road, jax.jacfwd(road)(motion), road_change)
     own, coupling, rest = _without_depth(
         other, jax.jacfwd(beside)(motion, free), free_change, depth_slopes, free, depths
     )
-    precision = NOISE[1] ** 2 * jnp.asarray(PRIOR_STD, jnp.float32) ** -2
+    precision = jnp.asarray(PRIOR_STD, jnp.float32) ** -2
     information = information + rest[0] + jnp.diag(precision)
     gradient = gradient + rest[1] + precision * motion
     change = -jnp.linalg.solve(information, gradient)
@@ -292,6 +314,15 @@ def _chances(pair: _Pair, road_change: Array, free_change: Array) -> tuple[Array
     return road, jnp.pad(other[1:-1, 1:-1], 1)
 
 
+def _variances(change: Array) -> Array:
+    """Of the noise around each pixel: what is left of the differences there.
+
+    The surroundings are wider than the 3 × 3 pixels that have chosen a depth, which made their own
+    differences small; beyond the contrast, which is one, differences are those of outliers.
+    """
+    return blurred(jnp.minimum(change**2, 1.0), change.shape[0] / 25) + LEAST_NOISE**2
+
+
 def _normal_equations(weights: Array, slopes: Array, change: Array) -> tuple[Array, Array]:
     weighted = weights[..., None] * slopes
     return (
@@ -307,9 +338,11 @@ def _without_depth(
 
     Returns how depths change, by themselves and with the motion, and the normal equations.
     """
+    noise = _variances(change)
+    weights = weights / noise
     # Summed over all neighbourhoods, a pixel counts with the mean weight of those that it is in.
     information, gradient = _normal_equations(averaged(weights), slopes, change)
-    precision = NOISE[1] ** 2 / depths.variance
+    precision = noise / depths.variance
     square = averaged(depth_slopes**2) + precision
     mixed = jnp.moveaxis(depth_slopes[..., None] * slopes, -1, 0)
     coupling = jnp.moveaxis(jax.vmap(averaged)(mixed), 0, -1) / square[..., None]
