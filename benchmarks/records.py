@@ -154,6 +154,26 @@ def real_table() -> str:
     return "\n".join(rows)
 
 
+def velocities_table() -> str:
+    """A filter that is trained with each kind of velocities, on the validation frames."""
+    rows = [
+        "| `task.velocities` | sensor, m/s | sensor, °/s | distance | m/m | deg/m | NLL |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for result in _read(RESULTS / "velocities.json")["results"]:
+        windows = result["windows"]
+        sensor = np.sqrt(np.mean(np.square(result["sensor_rmse"]), 0))
+        cells = [
+            f'"{result["velocities"]}"',
+            *(f"{error:.2f}" for error in sensor),
+            _with_error(windows["distance"], 2),
+            *_errors(windows),
+            _with_error(windows["nll"], 1),
+        ]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
 def _errors(windows: dict) -> list[str]:
     return [_with_error(windows[f"{kind}_error"], 3) for kind in ("translation", "rotation")]
 
@@ -194,11 +214,12 @@ TABLES = {
     "ekf": ekf_table,
     "real": real_table,
     "streets": streets_table,
+    "velocities": velocities_table,
 }
 PAGES = {
     ROOT / "docs" / "training.md": ("runs", "recipe"),
     ROOT / "README.md": ("ekf",),
-    ROOT / "docs" / "how_to" / "real_kitti.md": ("real",),
+    ROOT / "docs" / "how_to" / "real_kitti.md": ("velocities", "real"),
     ROOT / "docs" / "reference" / "streets.md": ("streets",),
 }
 
