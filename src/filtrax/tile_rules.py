@@ -90,7 +90,10 @@ def _sine_after(quarters: int) -> Callable[[Array], Array]:
 
 def _polynomial(coefficients: Sequence[float], number: Array) -> Array:
     """By Horner's rule."""
-    return functools.reduce(lambda sum, each: sum * number + each, reversed(coefficients))
+    value: Any = coefficients[-1]
+    for each in reversed(coefficients[:-1]):
+        value = value * number + each
+    return value
 
 
 def _iota(equation: JaxprEqn) -> Array:
