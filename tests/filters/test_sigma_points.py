@@ -1,5 +1,7 @@
 """Offsets that know their shape against a matrix of them; points beyond bounds."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -100,3 +102,70 @@ def test_models_are_never_asked_what_lies_beyond_bounds():
     assert np.isfinite(value)
     assert np.isfinite(gradient).all()
     assert (np.abs(gradient[:2]) > 1e-6).all()
+
+
+def _bent() -> StateSpaceModel:
+    bend = lambda x: jnp.stack([x[0] + 0.5 * x[1] ** 2, x[1] + jnp.sin(x[0]), x[2] * x[0]])  # noqa: E731
+    return StateSpaceModel(
+        state_space=Space(("x0", "x1", "x2")),
+        observation_space=Space(("z0", "z1")),
+        process=lambda x, control: bend(x),
+        process_noise=constant_noise(jnp.asarray([0.3, 0.2, 0.1])),
+        observe=lambda x: jnp.stack([x[0] * x[1], x[2] + x[0] ** 2]),
+        sensor=filtrax.DirectSensor(constant_noise(jnp.asarray([0.4, 0.5]))),
+    )
+
+
+def _textbook(function, mean, covariance, alpha, kappa, beta):
+    """Points, their images, and all weights, as Wan and van der Merwe (2000) write them."""
+    size = len(mean)
+    lam = alpha**2 * (size + kappa) - size
+    root = np.sqrt(size + lam) * np.linalg.cholesky(covariance).T
+    points = np.concatenate([mean[None], mean + root, mean - root])
+    weights = np.full(2 * size + 1, 0.5 / (size + lam))
+    weights[0] = lam / (size + lam)
+    of_covariance = weights.copy()
+    of_covariance[0] += 1 - alpha**2 + beta
+    images = np.stack([np.asarray(function(jnp.asarray(x))) for x in points])
+    return points, images, weights @ images, of_covariance
+
+
+@pytest.mark.parametrize(
+    "scaling", [(0.1, 0.0, 2.0), (0.5, 0.0, 2.0), (0.3, 1.0, 0.05), (1.0, 0.5, 0.0)]
+)
+def test_covariances_are_the_textbooks_whatever_the_centre_weighs(scaling):
+    """Rejects a wrong weight of what the centre is off by, in the prediction and in the update."""
+    model, filt = _bent(), filtrax.UnscentedKalmanFilter(filtrax.Scaling(*scaling))
+    mean, covariance = np.asarray([0.4, -0.3, 1.2]), np.diag([0.5, 0.8, 0.2]) + 0.1
+    belief = Gaussian(jnp.asarray(mean), jnp.asarray(covariance))
+    process = lambda x: model.process(x, None)  # noqa: E731
+    _, images, moved, weights = _textbook(process, mean, covariance, *scaling)
+    expected = (images - moved).T @ np.diag(weights) @ (images - moved)
+    expected += np.diag([0.3, 0.2, 0.1]) ** 2
+    predicted = filt.predict(model, belief, jnp.zeros(0), key=jr.key(0))
+    np.testing.assert_allclose(predicted.mean, moved, atol=1e-10)
+    np.testing.assert_allclose(predicted.covariance, expected, atol=1e-9)
+    # The update, whose prior may be anything positive definite.
+    points, images, seen, weights = _textbook(model.observe, mean, covariance, *scaling)
+    noise, value = np.diag([0.16, 0.25]), np.asarray([0.9, 1.2])
+    innovation = (images - seen).T @ np.diag(weights) @ (images - seen) + noise
+    gain = (points - mean).T @ np.diag(weights) @ (images - seen) @ np.linalg.inv(innovation)
+    measurement = Measurement(jnp.asarray(value), jnp.asarray(noise))
+    updated, _ = filt.update(model, belief, measurement, key=jr.key(0))
+    np.testing.assert_allclose(updated.mean, mean + gain @ (value - seen), atol=1e-9)
+    np.testing.assert_allclose(
+        updated.covariance, covariance - gain @ innovation @ gain.T, atol=1e-9
+    )
+
+
+def test_points_close_to_the_centre_leave_covariances_positive_in_single_precision():
+    """Rejects squares with a large negative weight: what is left of them is rounding."""
+    inner, outer = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 3)), jnp.float32)
+    quiet = constant_noise(jnp.full(3, 1e-4, jnp.float32))
+    bend = lambda x, _: outer @ (inner @ x) ** 2  # noqa: E731
+    model = dataclasses.replace(_bent(), process=bend, process_noise=quiet)
+    belief = Gaussian(jnp.zeros(3, jnp.float32), jnp.eye(3, dtype=jnp.float32))
+    filt = filtrax.UnscentedKalmanFilter(filtrax.Scaling(0.01, 0.0, 2.0))
+    predicted = filt.predict(model, belief, jnp.zeros(0, jnp.float32), key=jr.key(0))
+    values = np.linalg.eigvalsh(np.asarray(predicted.covariance, np.float64))
+    assert values.min() > -1e-6 * values.max()

@@ -104,7 +104,8 @@ class SigmaPoints(eqx.Module):
     """Whitened offsets with their weights for means and for covariances.
 
     Deviations are taken from the mean or, where `about_centre` is true, from the image of the
-    centre point. `counts` says how many points the parts have, with the centre in front.
+    centre point; that of the centre itself is always from the mean. `counts` says how many points
+    the parts have, with the centre in front.
     """
 
     offsets: AbstractOffsets
@@ -146,8 +147,10 @@ class SigmaPoints(eqx.Module):
         return functools.reduce(jnp.add, (weight * part.sum(0) for weight, part in pairs))
 
     def deviations(self, space: Space, images: Parts, mean: Float[Array, " y"]) -> Parts:
-        """yᵢ - ȳ."""
-        return _differences(space, images, jnp.where(self.about_centre, images[0][0], mean))
+        """yᵢ - ȳ, or yᵢ - y₀ of all points but the centre."""
+        reference = jnp.where(self.about_centre, images[0][0], mean)
+        (centre,) = _differences(space, images[:1], mean)
+        return (centre, *_differences(space, images[1:], reference))
 
     def residuals(self, deviations: Parts, slope: Float[Array, "x y"]) -> Parts:
         """What a linear function leaves of deviations: aᵢ - D ξᵢ."""

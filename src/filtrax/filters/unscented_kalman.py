@@ -71,6 +71,12 @@ class UnscentedKalmanFilter(AbstractSigmaPointFilter):
 
     (Julier & Uhlmann 1997; Wan & van der Merwe 2000). The rest is `AbstractSigmaPointFilter`.
 
+    Where the centre's weight is negative and β ≥ α², covariances are computed as
+
+        Σ wᵢ (yᵢ - ȳ)(yᵢ - ȳ)ᵀ = Σ_{i>0} wᵢ (yᵢ - y₀)(yᵢ - y₀)ᵀ + (β - α²) (y₀ - ȳ)(y₀ - ȳ)ᵀ
+
+    which is the same, since ȳ - y₀ = Σ_{i>0} wᵢ (yᵢ - y₀), and a sum of squares.
+
     **Attributes:**
 
     - `scaling`: α, κ, β: a `Scaling`, or a `LearnedScaling` to train them.
@@ -90,12 +96,18 @@ class UnscentedKalmanFilter(AbstractSigmaPointFilter):
         width = alpha**2 * spread  # n + λ
         centre = 1 - size / width
         centre_covariance = centre + 1 - alpha**2 + beta
-        dropped = self.drop_negative_centre & (centre_covariance < 0)
+        negative = centre_covariance < 0
+        dropped = self.drop_negative_centre & negative
+        rest = beta - alpha**2
+        squares = negative & (rest >= 0)
         pairs = (0.5 / width,) * 2
         return SigmaPoints(
             offsets=Paired(jnp.sqrt(width)),
             counts=(1, size, size),
             mean_weights=(centre, *pairs),
-            covariance_weights=(jnp.where(dropped, 0.0, centre_covariance), *pairs),
-            about_centre=dropped,
+            covariance_weights=(
+                jnp.where(dropped, 0.0, jnp.where(squares, rest, centre_covariance)),
+                *pairs,
+            ),
+            about_centre=dropped | squares,
         )
