@@ -69,8 +69,8 @@ def _sine_after(quarters: int) -> Callable[[Array], Array]:
 
     With k the nearest whole number of quarters in x, it is the sine or the cosine of x - k π/2, by
     the sign that k says (Cody and Waite 1980; coefficients by Moshier, Cephes, 1989). Triton's own
-    has another program for large x, for each number of a tile: that was two fifths of the backward
-    pass of an unscented filter, and more than a GPU keeps of a program at once.
+    has another program for large x, for each number of a tile: that was two fifths of the
+    instructions of an unscented filter's backward pass.
     """
 
     def sine(angle):
