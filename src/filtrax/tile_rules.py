@@ -55,8 +55,8 @@ def _on_numbers(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 QUARTER = (1.5703125, 4.837512969970703125e-4, 7.54978995489188216e-8)
-"""A quarter of a turn in parts. The first ones have so few digits that their products with whole
-numbers below 65536 are exact."""
+"""A quarter of a turn in parts. Products of the first one with whole numbers below 65536 are exact,
+because it has so few digits, and those of the second one with numbers below 8192."""
 
 SINE = (-1.6666654611e-1, 8.3321608736e-3, -1.9515295891e-4)
 COSINE = (4.166664568298827e-2, -1.388731625493765e-3, 2.443315711809948e-5)
@@ -69,8 +69,8 @@ def _sine_after(quarters: int) -> Callable[[Array], Array]:
 
     With k the nearest whole number of quarters in x, it is the sine or the cosine of x - k π/2, by
     the sign that k says (Cody and Waite 1980; coefficients by Moshier, Cephes, 1989). Triton's own
-    has another program for large x, for each number of a tile: that was two fifths of the
-    instructions of an unscented filter's backward pass.
+    has another program for large x, which is written out for each number of a tile: a large part of
+    all instructions of an unscented filter.
     """
 
     def sine(angle):
