@@ -109,6 +109,15 @@ def test_chunks_make_a_whole(count):
     assert set(sizes) == {min(3, count)}  # one program
 
 
+def test_arrays_of_numpy_are_cut_before_they_are_moved_to_a_device():
+    images, numbers = np.arange(14).reshape(7, 2), jnp.arange(7)
+    seen = []
+    in_chunks(lambda inputs: seen.append(inputs) or inputs[1], (images, numbers), size=3)
+    assert all(np.shares_memory(chunk, images) for chunk, _ in seen)
+    for chunk, part in seen:
+        np.testing.assert_array_equal(chunk, images[np.asarray(part)])
+
+
 @pytest.mark.parametrize("share", [1, 8])
 @pytest.mark.parametrize(("frames", "expected"), [(None, 64), (0, 1), (60, 3), (10**9, 64)])
 def test_an_encoder_bounds_the_images_that_all_members_see_at_once(

@@ -29,6 +29,7 @@ from filtrax.training.evaluation import (
     in_chunks,
     members,
     sequences_at_once,
+    without_images,
 )
 from filtrax.trajectory import Trajectory
 
@@ -62,13 +63,14 @@ class Evaluation:
         count = jax.tree.leaves(eqx.filter(model, eqx.is_array))[0].shape[0]
         self.keys = jnp.stack([jr.key(TEST_SEED)] * count)
         seeing, readings = encoded(self.model, self.data, self.keys)
-        parts = (self.filt, seeing, self.data, self.perturbations, self.keys)
+        data = self.data if readings is None else without_images(self.data, self.model)
+        parts = (self.filt, seeing, data, self.perturbations, self.keys)
         steps = evaluate(score, *parts, readings=readings)
         self.steps: dict[str, np.ndarray] = jax.tree.map(np.asarray, steps)
         self.scores = task.scores(self.data, self.steps["difference"])
         readings = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), readings)
-        size = sequences_at_once(seeing, self.data, self.keys)
-        measured = in_chunks(_measure, (self.data, readings), seeing, self.keys, size=size)
+        size = sequences_at_once(seeing, data, self.keys)
+        measured = in_chunks(_measure, (data, readings), seeing, self.keys, size=size)
         measured = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), measured)
         self.sensed: dict[str, np.ndarray] = jax.tree.map(np.asarray, measured)
 

@@ -9,6 +9,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
 
 from filtrax.training.evaluation import members
 from filtrax.training.fit import as_data_set
@@ -36,6 +38,28 @@ def check_data_sets(data: list[Trajectory], validation: list[Trajectory], num_me
                 "All data sets of an ensemble must have arrays of the same shapes; train on "
                 "others separately (`filtrax reproduce --data-sets 1` does)."
             )
+
+
+def stacked(data_sets: Sequence[PyTree]) -> PyTree:
+    """The data sets as one on the device, with a leading axis.
+
+    NumPy's arrays are put together before they are moved, so that a device holds no image twice.
+    """
+    columns = list(zip(*map(jax.tree.leaves, data_sets), strict=True))
+    on_host = [all(isinstance(leaf, np.ndarray) for leaf in column) for column in columns]
+    rest = iter(_stack([c for c, host in zip(columns, on_host, strict=True) if not host]))
+    both = zip(columns, on_host, strict=True)
+    leaves = [jax.device_put(_stack_on_host(c)) if host else next(rest) for c, host in both]
+    return jax.tree.unflatten(jax.tree.structure(data_sets[0]), leaves)
+
+
+def _stack_on_host(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return np.stack(arrays) if arrays[1:] else arrays[0][None]  # a view of one, and no copy
+
+
+@jax.jit  # one program, and not one for every array
+def _stack(columns: Sequence[Sequence[jax.Array]]) -> list[jax.Array]:
+    return [jnp.stack(arrays) for arrays in columns]
 
 
 def members_of_set(tree: Any, parts: int, part: int) -> Any:

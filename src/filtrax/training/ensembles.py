@@ -20,7 +20,13 @@ from jaxtyping import Array
 from filtrax.filters import AbstractFilter
 from filtrax.model import StateSpaceModel
 from filtrax.sensors import GivenFeatures, NetworkSensor
-from filtrax.training.data_sets import as_data_sets, check_data_sets, first_set, members_of_set
+from filtrax.training.data_sets import (
+    as_data_sets,
+    check_data_sets,
+    first_set,
+    members_of_set,
+    stacked,
+)
 from filtrax.training.devices import Devices, place
 from filtrax.training.epochs import train_steps
 from filtrax.training.evaluation import (
@@ -113,8 +119,8 @@ class Training:
             self.validation_readings, self.validation = self._features(self.validation, model)
             model = with_encoder(model, GivenFeatures())
             trained = trainable(filt, model, stage.train)
-        self.data = self.placement.everywhere(_stacked(data_sets))
-        self.validation = self.placement.everywhere(self.validation)
+        self.data = self.placement.everywhere(stacked(data_sets))
+        self.validation = self.placement.everywhere(jax.device_put(self.validation))
         state = self.placement.members(_strong((filt, model)))
         self.parameters, self.rest = eqx.partition(state, trained)
 
@@ -275,13 +281,7 @@ class Training:
         )
 
 
-# One program each, and not one for every array.
-@jax.jit
-def _stacked(data_sets: Sequence[Trajectory]) -> Trajectory:
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *data_sets)
-
-
-@eqx.filter_jit
+@eqx.filter_jit  # one program, and not one for every array
 def _memories(optimizer: Any, parameters: Any) -> Any:
     """What the optimizer remembers of each member, before the first step."""
     return eqx.filter_vmap(optimizer.init)(parameters)

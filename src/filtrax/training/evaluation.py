@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from filtrax import sensors
@@ -221,7 +222,8 @@ def sequences_at_once(model: StateSpaceModel, data: Trajectory, keys: Keys) -> i
 def in_chunks(function: Callable, inputs: PyTree, *arguments: Any, size: int) -> PyTree:
     """`function(inputs, *arguments)` for some sequences at a time, which bounds its memory.
 
-    The first axis of all inputs and outputs counts sequences.
+    The first axis of all inputs and outputs counts sequences. NumPy's arrays are cut where they
+    are, so that a device never has more of them than it works on.
     """
     count = jax.tree.leaves(inputs)[0].shape[0]
     size = min(size, count)
@@ -230,15 +232,21 @@ def in_chunks(function: Callable, inputs: PyTree, *arguments: Any, size: int) ->
     # on a CPU. The last chunk begins earlier, so that all have the same size.
     for begin in range(0, count, size):
         first = min(begin, count - size)
-        output = function(_chunk(inputs, jnp.asarray(first), size), *arguments)
+        output = function(_chunk(inputs, first, size), *arguments)
         new = begin - first
         outputs.append(jax.tree.map(lambda leaf, new=new: leaf[new:], output))
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *outputs)
 
 
+def _chunk(inputs: PyTree, first: int, size: int) -> PyTree:
+    on_host, on_device = eqx.partition(inputs, lambda leaf: isinstance(leaf, np.ndarray))
+    on_host = jax.tree.map(lambda leaf: leaf[first : first + size], on_host)
+    return eqx.combine(on_host, _cut(on_device, jnp.asarray(first), size))
+
+
 @functools.partial(jax.jit, static_argnames="size")  # one program, and not one for every array
-def _chunk(inputs: PyTree, first: Int[Array, ""], size: int) -> PyTree:
-    return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, size), inputs)
+def _cut(arrays: PyTree, first: Int[Array, ""], size: int) -> PyTree:
+    return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, size), arrays)
 
 
 def with_encoder(model: StateSpaceModel, encoder: Any) -> StateSpaceModel:

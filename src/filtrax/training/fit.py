@@ -110,7 +110,7 @@ def fit(
         )
     if clip_norm is not None and clip_norm <= 0:
         raise ValueError(f"`clip_norm` must be positive, got {clip_norm}.")
-    data = as_data_set(data, model)
+    data = jax.device_put(as_data_set(data, model))
     model = eqx.nn.inference_mode(model, value=False)
     warn_of_hidden_parameters(filt, model)
     parameters, rest = eqx.partition((filt, model), trainable(filt, model, train))
@@ -175,10 +175,13 @@ def _draw(data: Trajectory, size: int, step: Array, key: Key) -> Trajectory:
 
 
 def as_data_set(data: Trajectory, model: StateSpaceModel) -> Trajectory:
-    """The data with a leading axis, or an error that says what is wrong with them."""
+    """The data with a leading axis, or an error that says what is wrong with them.
+
+    NumPy's arrays stay what they are: images may be too many to be on a device twice.
+    """
     if not isinstance(data, Trajectory):
         raise TypeError(f"`data` must be a Trajectory, got a {type(data).__name__}.")
-    data = jax.tree.map(jnp.asarray, data)
+    data = jax.tree.map(lambda leaf: leaf if eqx.is_array(leaf) else np.asarray(leaf), data)
     if data.initial.ndim == 1:
         data = jax.tree.map(lambda leaf: leaf[None], data)
     size = model.state_space.size
