@@ -13,7 +13,8 @@ from filtrax import DirectSensor, NetworkSensor, Space, StateSpaceModel, constan
 from filtrax.novelty import GuardedSensor, Novelty, auroc, fit_novelty, novelty_of
 from filtrax.sensors import sense
 from filtrax.tasks.kitti.corruptions import add_noise, blacken, blur
-from filtrax.tasks.kitti.statistics import frame_statistics
+from filtrax.tasks.kitti.statistics import describe_frames, frame_statistics
+from filtrax.tasks.kitti.streets import Street
 from filtrax.trajectory import Trajectory
 from tiny_kitti import tiny_task
 
@@ -415,6 +416,17 @@ def test_statistics_are_means_over_the_last_readings_that_there_are():
     each = [statistics(frames[i : i + 2]) for i in range(7)]
     np.testing.assert_allclose(statistics(frames, reading=1), np.mean(each[:2], 0))
     np.testing.assert_allclose(statistics(frames, reading=5), np.mean(each[2:6], 0))
+
+
+def test_frames_are_described_by_statistics_and_by_how_far_the_car_went():
+    poses = np.tile(np.eye(3, 4), (5, 1, 1))
+    poses[:, 2, 3] = [0.0, 0.8, 1.6, 4.1, 6.6]  # much faster from the third image on
+    frames = Street.along(poses, 0.1 * np.arange(5)).draw("image_2", (50, 150))
+    context = {"frames": jnp.asarray(frames), "mirrored": False}
+    found = jax.vmap(lambda reading: describe_frames(reading, context))(jnp.arange(4))
+    np.testing.assert_allclose(found["distance"][:, 0], [0.8, 0.8, 2.5, 2.5], atol=0.4)
+    expected = jax.vmap(lambda reading: frame_statistics(reading, context))(jnp.arange(4))
+    np.testing.assert_array_equal(found["statistics"], expected)
 
 
 def glance(reading, context, *, key):

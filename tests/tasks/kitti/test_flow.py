@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-from filtrax.tasks.kitti.flow import estimate_motion, with_halfway
+from filtrax.tasks.kitti.flow import DISTANCES, estimate_motion, rough_distance, with_halfway
 from filtrax.tasks.kitti.image_filters import blurred, halved, sampled
 from filtrax.tasks.kitti.motion import states, steps
 from filtrax.tasks.kitti.streets import Street, drive_path
@@ -39,20 +39,32 @@ def test_values_halfway_between_pixels_are_those_of_cubics():
     np.testing.assert_allclose(finer[3:8:2, 1], between, rtol=1e-5)
 
 
-def _nearly_straight(num_frames):
-    """Poses and times at 14 m/s, where each step turns by a twentieth of a pixel."""
-    heading = np.cumsum(np.random.default_rng(0).normal(0.0, 7e-4, num_frames))
+def _poses(heading, distance):
+    """Of a car with these headings, to the right, that goes so far in each step."""
+    num_frames = len(heading)
     poses = np.zeros((num_frames, 3, 4))
     poses[:, 0, 0] = poses[:, 2, 2] = np.cos(heading)
     poses[:, 0, 2], poses[:, 2, 0] = np.sin(heading), -np.sin(heading)
     poses[:, 1, 1] = 1.0
-    poses[:, [0, 2], 3] = np.cumsum(1.4 * np.stack([np.sin(heading), np.cos(heading)], -1), 0)
+    steps = distance * np.stack([np.sin(heading), np.cos(heading)], -1)
+    poses[:, [0, 2], 3] = np.cumsum(steps, 0)
     return poses, 0.1 * np.arange(num_frames)
+
+
+@pytest.mark.parametrize(("distance", "turn"), [(0.8, 0.0), (0.8, 0.05), (2.5, 0.0)])
+def test_a_rough_look_tells_fast_drives_from_slow_ones_also_in_a_turn(distance, turn):
+    poses, times = _poses(turn * np.arange(4), distance)
+    images = Street.along(poses, times).draw("image_2", (50, 150)).astype(np.float32) @ GRAY
+    found = np.asarray(jax.vmap(rough_distance)(images[:-1], images[1:]))
+    one_step_of_the_grid = np.diff(DISTANCES[::2]).max()
+    np.testing.assert_allclose(found, distance, atol=one_step_of_the_grid)
 
 
 @pytest.mark.long
 def test_turns_of_parts_of_a_pixel_are_read_off_a_straight_street():
-    poses, times = _nearly_straight(31)
+    # At 14 m/s, each step turns by a twentieth of a pixel.
+    heading = np.cumsum(np.random.default_rng(0).normal(0.0, 7e-4, 31))
+    poses, times = _poses(heading, 1.4)
     images = Street.along(poses, times).draw("image_2", (50, 150)).astype(np.float32) @ GRAY
     durations = np.diff(times).astype(np.float32)
     _, rate = estimate_motion(images[:-1], images[1:], steps=durations)

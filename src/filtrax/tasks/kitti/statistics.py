@@ -1,4 +1,4 @@
-"""Plain statistics of images, which see what a trained encoder has learned to overlook."""
+"""Plain descriptions of images, which see what a trained encoder has learned to overlook."""
 
 import jax
 import jax.numpy as jnp
@@ -7,6 +7,8 @@ from jaxtyping import Array, Float
 
 from filtrax.arrays import Context, Reading
 from filtrax.linalg import precise
+from filtrax.tasks.kitti.encoders import two_frames
+from filtrax.tasks.kitti.flow import rough_distance
 
 LEVELS = 3
 """Of how many sizes of an image statistics are taken: it is halved from one to the next."""
@@ -18,6 +20,18 @@ CELLS = (3, 5)
 MEMORY = 4
 """Over so many readings, the present one the last, statistics are averaged: a place that is unlike
 others is so for longer than a step, and a mean scatters less."""
+
+
+def describe_frames(reading: Reading, context: Context) -> dict[str, Array]:
+    """What a reading of the KITTI task shows, in parts for a detector of novelty.
+
+    Its `frame_statistics`, and how far the car went by the optical flow, without any learning. A
+    sensor that was trained on slow drives may take a fast one for a slow one, and so may
+    statistics: an image that has changed everywhere changes no more.
+    """
+    before, present = two_frames(reading, context, jnp.result_type(float))
+    distance = rough_distance(before.mean(-1), present.mean(-1))
+    return {"statistics": frame_statistics(reading, context), "distance": distance[None]}
 
 
 def frame_statistics(reading: Reading, context: Context) -> Float[Array, " statistics"]:
@@ -39,11 +53,7 @@ def frame_statistics(reading: Reading, context: Context) -> Float[Array, " stati
 
 
 def _statistics(reading: Reading, context: Context) -> Float[Array, " statistics"]:
-    frames = jnp.asarray(context["frames"])
-    before, present = (frames[reading + i].astype(jnp.result_type(float)) for i in (0, 1))
-    before, present = (
-        jnp.where(context["mirrored"], image[:, ::-1], image) for image in (before, present)
-    )
+    before, present = two_frames(reading, context, jnp.result_type(float))
     change = present - before
     overall = [present, present - present.mean((0, 1), keepdims=True), change]
     slopes = []
