@@ -1,17 +1,21 @@
 """`filtrax reproduce`: what it runs, what it prints, and how it ends when something is wrong."""
 
 import json
+import os
 import re
+import time
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from filtrax.cli import app
+from filtrax.cli import app, processes
+from filtrax.reproduction import executors
 from filtrax.reproduction.executors import train_here
 from filtrax.reproduction.group_run import GroupRun
 from filtrax.reproduction.tables import read_table, table_names
 from reproduction.fake_records import fake_record
+from reproduction.tiny_table import source_of
 
 
 @pytest.fixture(autouse=True)
@@ -216,3 +220,47 @@ def test_an_interrupt_says_that_everything_is_kept(monkeypatch):
     assert done.stderr.endswith(
         "Interrupted. Everything up to the last checkpoint is kept: the same command goes on.\n"
     )
+
+
+def test_processes_do_their_share_and_are_waited_for(tmp_path, monkeypatch):
+    # This process trains nothing, so that all records are of the other one.
+    monkeypatch.setattr(executors, "_any_step", lambda schedule: False)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    source_of(tmp_path, "tiny")
+    out = tmp_path / "records"
+    done = call(tmp_path / "tiny.toml", "--epochs", 1, "--processes", 2, "--out", out, "--only", 9)
+    assert done.exit_code == 0, done.output
+    (record,) = [json.loads(path.read_text()) for path in (out / "tiny").glob("*.json")]
+    assert record["cell"] == {"data": "9"}
+    assert record["epochs"]["done"] == 1
+    assert record["origin"]["command"].endswith("--wait")
+    assert os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.450"
+
+
+def test_settings_of_the_user_stay_where_processes_share_a_device(monkeypatch):
+    own = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.2", "JAX_COMPILATION_CACHE_DIR": "mine"}
+    monkeypatch.setattr(os, "environ", dict(own))
+    processes.share_device(4)
+    assert os.environ == own | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+
+
+def test_what_a_further_process_failed_with_is_said():
+    with processes.helpers(2, ["reproduce", "nonsense"], None) as failures:
+        assert not failures
+    assert len(failures) == 2
+    assert "There is no table of that name" in failures[0]
+
+
+def test_a_further_process_that_hangs_is_ended(tmp_path, monkeypatch):
+    program = tmp_path / "sleeps"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(processes.sys, "executable", str(program))
+    monkeypatch.setattr(processes, "GRACE", 0.1)
+    began = time.monotonic()
+    with processes.helpers(1, [], 0.1) as failures:
+        pass
+    assert failures == ["A further process did not end in time, and was ended."]
+    with pytest.raises(KeyboardInterrupt), processes.helpers(1, [], None):
+        raise KeyboardInterrupt
+    assert time.monotonic() < began + 30

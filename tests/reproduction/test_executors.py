@@ -1,9 +1,10 @@
-"""Cells that train on a Ray cluster end with the records of those that train here.
+"""Cells that others train, processes or a Ray cluster, end with the records of those trained here.
 
 Rejected are: a cell that is lost with its worker, one that begins anew although its state is known,
 a worker that writes where others cannot read, a record that names the worker's command.
 """
 
+import contextlib
 import io
 import os
 import signal
@@ -14,12 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from filtrax.reproduction import executors
 from filtrax.reproduction.executors import (
     LEFT_TO_OTHERS,
     LostError,
     RayExecutor,
     Turn,
     _packed,
+    train_and_wait,
     train_turn,
 )
 from filtrax.reproduction.groups import group
@@ -125,6 +128,30 @@ def test_what_other_processes_train_is_left_to_them(fake, fake_ray, tmp_path):
         assert not reproduce([table], Results(tmp_path), Plan(), watch, RayExecutor())
     assert names(ray.turns) == ["large"]
     assert watch.messages == [LEFT_TO_OTHERS]
+
+
+@pytest.mark.parametrize("ends_it", [True, False])
+def test_what_others_train_is_waited_for_and_trained_here_if_they_do_not_end_it(
+    ends_it, fake, monkeypatch, tmp_path
+):
+    table, results = tiny_table(NOISE), Results(tmp_path)
+    first, _ = group(Plan().cells(table))
+    others = contextlib.ExitStack()
+    assert others.enter_context(results.claimed(first.table, first.name))
+    looks = []
+
+    def others_end(seconds):
+        looks.append(seconds)
+        assert len(looks) < 5, "nothing is left to wait for"
+        if len(looks) == 3:
+            if ends_it:
+                results.write(first.cells[0], {"of": "another process"})
+            others.close()
+
+    monkeypatch.setattr(executors, "sleep", others_end)
+    assert reproduce([table], results, Plan(), Recorder(), train_and_wait)
+    assert fake.names == [["large"]] + [["small"]] * (not ends_it)
+    assert len(looks) == 3
 
 
 def test_with_little_time_no_more_is_dealt_than_there_are_workers(fake, fake_ray, tmp_path):

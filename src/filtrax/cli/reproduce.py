@@ -1,14 +1,18 @@
 """`filtrax reproduce`."""
 
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from filtrax.cli.errors import interruptible
+from filtrax.cli.processes import helpers, share_device
 from filtrax.cli.progress import duration, watch
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from filtrax.reproduction.groups import Group
     from filtrax.reproduction.plan import Plan
     from filtrax.reproduction.records import Results
@@ -86,6 +90,20 @@ def reproduce(
             show_default=False,
         ),
     ] = None,
+    processes: Annotated[
+        int,
+        typer.Option(
+            help="So many at once on this machine, which share its GPU; see "
+            "docs/how_to/clusters.md.",
+            min=1,
+        ),
+    ] = 1,
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait", help="Wait for what other processes train, and others begin with, to go on."
+        ),
+    ] = False,
     executor: Annotated[
         Literal["local", "ray"],
         typer.Option(help="Train in this process, or on the machines of a Ray cluster."),
@@ -114,6 +132,8 @@ def reproduce(
 
     See docs/reproduction.md for what came out at full scale.
     """
+    if processes > 1:
+        share_device(processes)  # before JAX is imported
     from filtrax.experiments.config import ConfigurationError
     from filtrax.reproduction.plan import Plan
     from filtrax.reproduction.records import Results
@@ -144,9 +164,11 @@ def reproduce(
         settings=tuple(settings or ()),
         together=True if gpus > 0 else None,  # by the workers' devices, not by this machine's
     )
-    trainer = _executor(executor, address, gpus)
+    trainer = _executor(executor, address, gpus, wait=wait or processes > 1)
+    plan.check(tables)  # before other processes find the same mistake
+    others = helpers(processes - 1, _command_of_helpers(names or [], results, plan), plan.seconds)
     try:
-        _run(tables, results, plan, trainer)
+        _run(tables, results, plan, trainer, others)
     finally:  # after Ctrl-C, too
         if pack is not None:
             _pack(tables, results, pack)
@@ -173,18 +195,47 @@ def _tables(names: list[str]) -> "list[Table]":
     return [read_table(name) for name in dict.fromkeys(every)]
 
 
-def _executor(name: str, address: str | None, gpus: float) -> "Executor":
+def _executor(name: str, address: str | None, gpus: float, *, wait: bool) -> "Executor":
     from filtrax.experiments.config import ConfigurationError
-    from filtrax.reproduction.executors import RayExecutor, train_here
+    from filtrax.reproduction.executors import RayExecutor, train_and_wait, train_here
 
     if name == "ray":
+        if wait:
+            raise ConfigurationError("--processes and --wait belong to --executor local.")
         return RayExecutor(address, gpus=gpus)
     if address is not None or gpus > 0:
         raise ConfigurationError("--address and --gpus belong to --executor ray.")
-    return train_here
+    return train_and_wait if wait else train_here
 
 
-def _run(tables: "list[Table]", results: "Results", plan: "Plan", executor: "Executor") -> None:
+def _command_of_helpers(names: list[str], results: "Results", plan: "Plan") -> list[str]:
+    """What a further process is started with to do its share."""
+    options = {
+        "--scale": [plan.scale],
+        "--only": plan.only,
+        "--seeds": [plan.num_seeds],
+        "--epochs": [plan.num_epochs],
+        "--data-sets": [plan.most_data_sets],
+        "--set": plan.settings,
+        "--minutes": [None if plan.seconds is None else plan.seconds / 60],
+        "--out": [results.path],
+    }
+    given = [
+        (name, str(value))
+        for name, values in options.items()
+        for value in values
+        if value is not None
+    ]
+    return ["reproduce", *names, *itertools.chain(*given), "--wait"]
+
+
+def _run(
+    tables: "list[Table]",
+    results: "Results",
+    plan: "Plan",
+    executor: "Executor",
+    others: "AbstractContextManager[list[str]]",
+) -> None:
     from rich.console import Console
 
     from filtrax.reproduction.display.terminal import print_table
@@ -192,11 +243,13 @@ def _run(tables: "list[Table]", results: "Results", plan: "Plan", executor: "Exe
     from filtrax.reproduction.running import reproduce
 
     advice = "Everything up to the last checkpoint is kept: the same command goes on."
-    with interruptible(advice), watch() as progress:
+    with interruptible(advice), watch() as progress, others as failures:
         finished = reproduce(tables, results, plan, _CellWatch(progress), executor)
     console = Console()
     for table in tables:
         print_table(table, read_records(results.path, table), console)
+    for sentence in failures:
+        typer.echo(sentence, err=True)
     typer.echo(f"Records: {results.path}")
     if not finished:
         typer.echo("Not all cells are done; the same command goes on.")

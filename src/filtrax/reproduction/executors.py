@@ -1,4 +1,4 @@
-"""Who trains the groups of a schedule: this process, or the workers of a Ray cluster.
+"""Who trains the groups of a schedule: this process and others, or the workers of a Ray cluster.
 
 A worker gets a group of cells and what is known of them, as the bytes of a packed file: their
 unfinished states, and the models that they start from. It trains for a while in a folder of its own
@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import jax
@@ -35,6 +36,9 @@ SECONDS_BETWEEN_CHECKPOINTS = 60.0
 SECONDS_PER_TURN = 600.0
 """After that long a worker sends back what it has, and goes on from there."""
 
+SECONDS_BETWEEN_LOOKS = 1.0
+"""While others train what is left."""
+
 MOST_LOSSES = 5
 """So many workers may be lost with a group before something must be wrong with it."""
 
@@ -47,6 +51,17 @@ def train_here(schedule: Schedule) -> None:
         if not _any_step(schedule):
             schedule.watch.message(LEFT_TO_OTHERS)
             return
+
+
+def train_and_wait(schedule: Schedule) -> None:
+    """Trains one group after the other in this process, and waits for what others train.
+
+    A group whose process ends before it is done is free again, so that nothing is waited for in
+    vain.
+    """
+    while not schedule.stop() and schedule.left():
+        if not _any_step(schedule):
+            sleep(SECONDS_BETWEEN_LOOKS)
 
 
 def _any_step(schedule: Schedule) -> bool:

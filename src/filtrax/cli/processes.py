@@ -1,0 +1,66 @@
+"""Further processes of a command, which share its folder and its device."""
+
+import atexit
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+GRACE = 60.0
+"""Seconds that a process may go on after its time is over: until the end of an epoch."""
+
+MEMORY = 0.9
+"""The part of a device's memory that all processes have together."""
+
+
+def share_device(count: int) -> None:
+    """Settings for so many processes on one device, this one and its helpers.
+
+    They are read when JAX is first imported: none takes all the memory, and what one has compiled
+    the others need not. What the user has set stays as it is.
+    """
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{MEMORY / count:.3f}")
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        programs = tempfile.mkdtemp(prefix="filtrax-programs-")
+        atexit.register(shutil.rmtree, programs, ignore_errors=True)
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = programs
+
+
+@contextlib.contextmanager
+def helpers(count: int, arguments: Sequence[str], seconds: float | None) -> Iterator[list[str]]:
+    """So many further processes of `filtrax ARGUMENTS`, from here until they end.
+
+    `seconds` is how long they have; None is for ever. Yields a list that has, afterwards, a
+    sentence for each that failed. An error or an interrupt in the block ends them, too.
+    """
+    failures: list[str] = []
+    command = [sys.executable, "-m", "filtrax", *arguments]
+    with tempfile.TemporaryDirectory(prefix="filtrax-helpers-") as folder:
+        logs = [Path(folder, f"{number}.txt") for number in range(count)]
+        processes = [_begun(command, log) for log in logs]
+        try:
+            yield failures
+            for process in processes:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(None if seconds is None else seconds + GRACE)
+        finally:
+            hanging = [process for process in processes if process.poll() is None]
+            for process in hanging:
+                process.kill()  # its state is that of its last checkpoint
+                process.wait()
+        for process, log in zip(processes, logs, strict=True):
+            if process in hanging:
+                failures.append("A further process did not end in time, and was ended.")
+            elif process.returncode:
+                said = log.read_text(errors="replace").strip().splitlines()
+                failures.append(f"A further process failed: {said[-1] if said else 'in silence'}")
+
+
+def _begun(command: Sequence[str], log: Path) -> subprocess.Popen:
+    with log.open("w") as file:
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file)
