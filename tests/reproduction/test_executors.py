@@ -149,7 +149,9 @@ def test_what_others_train_is_waited_for_and_trained_here_if_they_do_not_end_it(
             others.close()
 
     monkeypatch.setattr(executors, "sleep", others_end)
-    assert reproduce([table], results, Plan(), Recorder(), train_and_wait)
+    watch = Recorder()
+    assert reproduce([table], results, Plan(), watch, train_and_wait)
+    assert watch.messages == [LEFT_TO_OTHERS]
     assert fake.names == [["large"]] + [["small"]] * (not ends_it)
     assert len(looks) == 3
 

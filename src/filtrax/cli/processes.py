@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -39,6 +40,7 @@ def helpers(count: int, arguments: Sequence[str], seconds: float | None) -> Iter
     sentence for each that failed. An error or an interrupt in the block ends them, too.
     """
     failures: list[str] = []
+    end = None if seconds is None else time.monotonic() + seconds + GRACE
     command = [sys.executable, "-m", "filtrax", *arguments]
     with tempfile.TemporaryDirectory(prefix="filtrax-helpers-") as folder:
         logs = [Path(folder, f"{number}.txt") for number in range(count)]
@@ -47,7 +49,7 @@ def helpers(count: int, arguments: Sequence[str], seconds: float | None) -> Iter
             yield failures
             for process in processes:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(None if seconds is None else seconds + GRACE)
+                    process.wait(None if end is None else max(end - time.monotonic(), 0.0))
         finally:
             hanging = [process for process in processes if process.poll() is None]
             for process in hanging:

@@ -93,7 +93,7 @@ def reproduce(
     processes: Annotated[
         int,
         typer.Option(
-            help="So many at once on this machine, which share its GPU; see "
+            help="Train with so many processes at once, which share this machine's GPU; see "
             "docs/how_to/clusters.md.",
             min=1,
         ),
@@ -101,7 +101,7 @@ def reproduce(
     wait: Annotated[
         bool,
         typer.Option(
-            "--wait", help="Wait for what other processes train, and others begin with, to go on."
+            "--wait", help="Where other processes train what is left, wait for them; do not end."
         ),
     ] = False,
     executor: Annotated[

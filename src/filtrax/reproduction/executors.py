@@ -59,9 +59,15 @@ def train_and_wait(schedule: Schedule) -> None:
     A group whose process ends before it is done is free again, so that nothing is waited for in
     vain.
     """
+    told = False
     while not schedule.stop() and schedule.left():
-        if not _any_step(schedule):
-            sleep(SECONDS_BETWEEN_LOOKS)
+        if _any_step(schedule):
+            told = False
+            continue
+        if not told:
+            schedule.watch.message(LEFT_TO_OTHERS)
+            told = True
+        sleep(SECONDS_BETWEEN_LOOKS)
 
 
 def _any_step(schedule: Schedule) -> bool:
