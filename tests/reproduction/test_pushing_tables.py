@@ -118,17 +118,19 @@ LSTMS = ("lstm", "lstm_absolute")
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    ("changes", "missed"),
     [
-        ({}, ["holds", "holds", "holds", "holds"]),
-        ({"dukf": (14.0, 30.0, 4.6)}, ["does not hold here", "holds", "holds", "holds"]),
-        ({"dukf": (14.0, 47.0, 3.7)}, ["holds", "does not hold here", "holds", "holds"]),
-        ({"dpf_m_lrn": (27.6, 60.0, 9.5)}, ["holds", "holds", "partly", "holds"]),
-        ({"lstm": (45.0, 36.0, 14.0)}, ["holds", "holds", "holds", "partly"]),
-        (dict.fromkeys(LSTMS, (45.0, 36.0, 14.0)), ["holds", "holds", "partly", "partly"]),
+        ({}, []),
+        ({"dukf": (14.0, 30.0, 4.6)}, [0]),
+        ({"dukf": (14.0, 47.0, 3.7)}, [1]),
+        ({"dpf_m_lrn": (27.2, 60.0, 8.0)}, [3]),  # as good as the paper's LSTM, but not as ours
+        ({"dpf_m_lrn": (27.6, 60.0, 9.5)}, [2, 3]),
+        ({"dpf_m_lrn": (20.0, 60.0, 11.7)}, [2, 3]),
+        ({"lstm": (45.0, 36.0, 14.0)}, [4]),
+        (dict.fromkeys(LSTMS, (45.0, 36.0, 14.0)), [3, 4]),
     ],
 )
-def test_goals_are_judged_by_rule(changes, expected):
+def test_goals_are_judged_by_rule(changes, missed):
     # A hand-tuned filter with 6 mm and an NLL of 100 over 20 needs 4.5 mm and 36.
     numbers = {
         "dekf": (14.9, 45.0, 4.6),
@@ -143,7 +145,9 @@ def test_goals_are_judged_by_rule(changes, expected):
     plain = dict.fromkeys(others, (20.0, 60.0, 6.0))
     table = read_table("pushing_benchmark")
     found = records(**(plain | numbers | changes))
-    assert [judge(goal, table, found).verdict for goal in table.goals] == expected
+    verdicts = [judge(goal, table, found).verdict for goal in table.goals]
+    assert len(verdicts) == 5
+    assert [i for i, verdict in enumerate(verdicts) if verdict != "holds"] == missed
 
 
 def test_numbers_have_their_units_and_data_their_origin():
