@@ -288,6 +288,18 @@ def test_the_terminal_shows_the_same():
     assert "The dEKF tracks better. filtrax: holds (1 of 1, 1 not run)" in text
 
 
+def test_the_terminal_leaves_out_what_nobody_has_numbers_of():
+    table = read_table("kitti_process")
+    records = {name: r for name, r in fake_records(table).items() if name.endswith(("_03", "_07"))}
+    console = Console(width=80, record=True, file=io.StringIO())
+    print_table(table, {k: records[k] for k in records if k.startswith("learned")}, console)
+    text = console.export_text()
+    (heading, *_) = [line for line in text.splitlines() if "fold" in line]
+    assert heading.split()[-3:] == ["fold", "03", "07"]
+    assert "not run" not in text
+    assert "analytical" not in text
+
+
 def test_the_list_counts_what_is_done(tmp_path):
     table = read_table("disc_benchmark")
     name, record = next(iter(fake_records(table).items()))

@@ -68,17 +68,29 @@ def print_list(console: Console, out: Path) -> None:
 
 
 def _lines(grid: Grid) -> Lines:
+    """The grid without rows that were not run, and columns that the paper has no numbers of either.
+
+    They say nothing that the page does not say.
+    """
     lines = Lines(box=box.SIMPLE_HEAD)
     lines.add_column(Text(grid.corner))
-    for column in grid.columns:
-        lines.add_column(Text(column), justify="right")
+    rows = {row: entries for row, entries in grid.rows.items() if any(map(_is_run, entries))}
+    columns = list(zip(*rows.values(), strict=True))
+    shown = [i for i, column in enumerate(columns) if any(map(_has_number, column))]
+    for i in shown:
+        lines.add_column(Text(grid.columns[i]), justify="right")
     best = grid.best()
-    for row, entries in grid.rows.items():
-        # Rows that were not run say nothing that the page does not say.
-        if any(entry is not None and (entry.records or not entry.cells) for entry in entries):
-            cells = [_cell(entry, (row, i) in best) for i, entry in enumerate(entries)]
-            lines.add_row(Text(row), *cells)
+    for row, entries in rows.items():
+        lines.add_row(Text(row), *(_cell(entries[i], (row, i) in best) for i in shown))
     return lines
+
+
+def _is_run(entry: Entry | None) -> bool:
+    return entry is not None and bool(entry.records or not entry.cells)
+
+
+def _has_number(entry: Entry | None) -> bool:
+    return _is_run(entry) or (entry is not None and entry.paper is not None)
 
 
 def _cell(entry: Entry | None, best: bool) -> Text:
