@@ -148,7 +148,7 @@ def test_what_others_train_is_waited_for_and_trained_here_if_they_do_not_end_it(
                 results.write(first.cells[0], {"of": "another process"})
             others.close()
 
-    monkeypatch.setattr(executors, "sleep", others_end)
+    monkeypatch.setattr(executors.time, "sleep", others_end)
     watch = Recorder()
     assert reproduce([table], results, Plan(), watch, train_and_wait)
     assert watch.messages == [LEFT_TO_OTHERS]

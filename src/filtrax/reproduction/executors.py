@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from time import sleep
 from typing import Any
 
 import jax
@@ -67,7 +66,7 @@ def train_and_wait(schedule: Schedule) -> None:
         if not told:
             schedule.watch.message(LEFT_TO_OTHERS)
             told = True
-        sleep(SECONDS_BETWEEN_LOOKS)
+        time.sleep(SECONDS_BETWEEN_LOOKS)
 
 
 def _any_step(schedule: Schedule) -> bool:
