@@ -251,6 +251,18 @@ def test_what_a_further_process_failed_with_is_said():
     assert "There is no table of that name" in failures[0]
 
 
+def test_a_further_process_that_was_killed_is_said_to_be(tmp_path, monkeypatch):
+    program = tmp_path / "dies"
+    program.write_text("#!/bin/sh\nkill -9 $$\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(processes.sys, "executable", str(program))
+    with processes.helpers(1, [], None) as failures:
+        pass
+    (said,) = failures
+    assert "ended by SIGKILL" in said
+    assert "fewer --processes" in said
+
+
 def test_a_further_process_that_hangs_is_ended(tmp_path, monkeypatch):
     program = tmp_path / "sleeps"
     program.write_text("#!/bin/sh\nexec sleep 60\n")

@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -58,6 +59,11 @@ def helpers(count: int, arguments: Sequence[str], seconds: float | None) -> Iter
         for process, log in zip(processes, logs, strict=True):
             if process in hanging:
                 failures.append("A further process did not end in time, and was ended.")
+            elif process.returncode < 0:  # a signal ended it; it could not say why
+                failures.append(
+                    f"A further process was ended by {signal.Signals(-process.returncode).name}: "
+                    "if nobody did so, memory was short, and fewer --processes need less of it."
+                )
             elif process.returncode:
                 said = log.read_text(errors="replace").strip().splitlines()
                 failures.append(f"A further process failed: {said[-1] if said else 'in silence'}")
