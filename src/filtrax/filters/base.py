@@ -24,7 +24,9 @@ class Info(eqx.Module):
 
     **Attributes:**
 
-    - `finite`: whether the belief is finite. Nothing is repaired where it is not.
+    - `finite`: whether the belief is finite, and every covariance of a Kalman filter has a square
+      root (`linalg.square_root`): a matrix of finite numbers that is indefinite is no covariance.
+      One that is singular to rounding is, although it has no density. Nothing is repaired.
     - `log_likelihood`: ln p(z_t | z_1, ..., z_{t-1}), zero where nothing was observed.
     - `innovation`, `innovation_covariance`: z - ẑ and S. Components that were not observed have
       zero innovation and unit variance.

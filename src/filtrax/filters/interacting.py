@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from filtrax.arrays import Control, Key, Observation
 from filtrax.beliefs import Gaussian, GaussianMixture
-from filtrax.filters.base import AbstractBayesFilter, Info, all_finite
+from filtrax.filters.base import AbstractBayesFilter, Info
 from filtrax.filters.extended_kalman import ExtendedKalmanFilter
 from filtrax.linalg import precise
 from filtrax.model import StateSpaceModel, check_model
@@ -114,7 +114,8 @@ class InteractingFilter(AbstractBayesFilter[GaussianMixture, PredictedModes]):
         innovation, innovation_covariance = _innovation(
             model.observation_space, infos, jnp.exp(predicted.log_weights)
         )
-        finite = all_finite((components, log_evidence))  # weights may be zero, their logarithms -∞
+        # Weights may be zero, their logarithms -∞.
+        finite = infos.finite.all() & jnp.isfinite(log_evidence)
         return belief, Info(finite, log_evidence, innovation, innovation_covariance)
 
 

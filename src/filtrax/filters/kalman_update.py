@@ -17,6 +17,7 @@ from filtrax.linalg import (
     log_determinant,
     marginal,
     product,
+    square_root,
     symmetrize,
 )
 
@@ -81,8 +82,10 @@ def updated(
     Diagnostics of the innovation are those of the first of several linearizations.
     """
     belief = Gaussian(mean, last.covariance)
+    # Finite numbers may be no covariance. What has a square root is one, singular ones included.
+    root = square_root(jax.lax.stop_gradient(belief.covariance))
     diagnostics = first.log_likelihood, innovation, first.innovation_covariance, last.gain
-    return belief, Info(all_finite(belief), *diagnostics)
+    return belief, Info(all_finite((belief, root)), *diagnostics)
 
 
 class _Known(NamedTuple):

@@ -188,6 +188,44 @@ def test_noise_that_is_fixed_is_what_it_says_and_not_trained(key):
     np.testing.assert_allclose(np.diag(noises[1].covariance(None)), [0.36, 0.36])
 
 
+def test_noise_before_the_motion_is_that_of_a_car_whose_velocities_change_first(key):
+    # Rejects noise that is added after the motion, and one that goes another way than the car.
+    settings = KittiModel(process="analytical", noise_enters="before", process_floors=(0.0,) * 5)
+    noise = model_parts._process_noise(TASK.state_space, settings, key=key)
+    stds = np.asarray(settings.process_stds)
+    # By finite differences, about which the covariance is as exact as motion is linear.
+    moved = lambda i, h: np.asarray(motion(STATE.at[i].add(h), STEP))  # noqa: E731
+    columns = [(moved(i, 1e-4) - moved(i, -1e-4)) / 2e-4 * stds[i] for i in range(5)]
+    factor = np.stack(columns, -1)
+    np.testing.assert_allclose(noise(STATE, STEP), factor, atol=1e-7)
+    np.testing.assert_allclose(noise.covariance(STATE, STEP), factor @ factor.T, atol=1e-5)
+    # The heading takes part in what happens to the rate: 0.11 s of it.
+    np.testing.assert_allclose(noise.covariance(STATE, STEP)[2, 4], 0.11 * 10.0**2)
+
+
+@pytest.mark.parametrize(("enters", "lag"), [("before", 0), ("after", 1)])
+def test_with_noise_before_the_motion_a_car_goes_with_the_velocity_of_the_step(enters, lag, key):
+    # An exact sensor of aligned velocities: what is measured in a step moves the car in it, or
+    # in the next one.
+    settings = KittiModel(process="analytical", noise_enters=enters)
+    model = filtrax.StateSpaceModel(
+        TASK.state_space,
+        TASK.observation_space,
+        motion,
+        model_parts._process_noise(TASK.state_space, settings, key=key),
+        model_parts.observe,
+        filtrax.DirectSensor(filtrax.constant_noise(jnp.asarray([1e-3, 1e-3]))),
+    )
+    rates = np.asarray([0.0, 10.0, -20.0, 40.0])
+    readings = jnp.stack([jnp.full(4, 8.0), jnp.asarray(rates)], -1)
+    prior = filtrax.Gaussian(jnp.asarray([0.0, 0, 0, 8, 0]), jnp.diag(jnp.full(5, 1e-6)))
+    beliefs = filtrax.run(
+        filtrax.ExtendedKalmanFilter(), model, prior, jnp.full((4, 1), 0.1), readings, key=key
+    )
+    turned = 0.1 * np.cumsum(np.concatenate([np.zeros(lag), rates])[:4])
+    np.testing.assert_allclose(beliefs.mean[:, 2], turned, atol=0.01)
+
+
 def test_learned_likelihoods_see_particles_as_they_are_or_normalized():
     # Rejects a scale that is applied twice, and a rate that is centred at a speed.
     space = TASK.observation_space
@@ -239,6 +277,8 @@ def test_angles_of_states_and_measurements_wrap():
         ({"sensor_stds": (0.0, 1.0), "sensor_floors": (0.0, 0.0)}, "sensor_stds must be positive"),
         ({"sensor_floors": (-1.0, 0.1)}, "sensor_floors, which must not be negative"),
         ({"dropout": 1.0}, "dropout must be at least 0 and less than 1, got 1.0"),
+        ({"sensor": "flow", "precision": "bfloat16"}, 'precision must be "full" with sensor = "fl'),
+        ({"noise_enters": "before"}, 'must have the equations of motion.* got process = "learned"'),
     ],
 )
 def test_settings_that_cannot_be_are_named(settings, sentence):

@@ -122,6 +122,28 @@ class _Pair(eqx.Module):
     free_prior: Float[Array, "hypotheses rows columns"]
 
 
+class Estimate(eqx.Module):
+    """A motion, and what tells how far it can be trusted.
+
+    **Attributes:**
+
+    - `motion`: the most likely one.
+    - `stds`: of its parts, if differences were independent normal noise: the roots of the diagonal
+      of the inverse of the information matrix of Gauss-Newton. Differences of neighbours are not
+      independent, so that these are too small, but they are small where images tell much.
+    - `road`, `free`: the shares of pixels that the road explains, and those that something else
+      does which was seen before; the others are outliers.
+    - `remaining`: the root mean square of the differences that are left where pixels are explained,
+      relative to the contrast around them.
+    """
+
+    motion: Motion
+    stds: Motion
+    road: Scalar
+    free: Scalar
+    remaining: Scalar
+
+
 @jax.jit
 def estimate_motion(
     previous: Float[Array, "*n rows columns"],
@@ -142,13 +164,23 @@ def estimate_motion(
             (previous, current, steps),
             batch_size=PAIRS_AT_ONCE,
         )
+    return velocities(estimate(previous, current).motion, steps.astype(jnp.float32))
+
+
+def velocities(motion: Motion, step: Scalar | float) -> tuple[Scalar, Scalar]:
+    """Speed in m/s and heading rate in degrees per second of a motion that took so many seconds."""
+    return motion[0] / step, -jnp.degrees(motion[1]) / step
+
+
+def estimate(
+    previous: Float[Array, "rows columns"], current: Float[Array, "rows columns"]
+) -> Estimate:
+    """The motion between two gray images of any unit, and how sure it is."""
     images = previous.astype(jnp.float32), current.astype(jnp.float32)
     start = _searched_roughly(*images, TURNS)
     fine = _prepared(*images)
     pitches = jnp.stack([jnp.full(len(PITCHES), start[1]), jnp.asarray(PITCHES)], -1)
-    motion = _refined(fine, _searched(fine, pitches, DISTANCES))
-    steps = steps.astype(jnp.float32)
-    return motion[0] / steps, -jnp.degrees(motion[1]) / steps
+    return _judged(fine, *_refined(fine, _searched(fine, pitches, DISTANCES)))
 
 
 def rough_distance(
@@ -286,20 +318,46 @@ def _believed_depths(pair: _Pair, motion: Motion) -> _Depths:
     return _Depths(mean, variance + (RATIO_STD[0] * mean) ** 2 + RATIO_STD[1] ** 2)
 
 
-def _refined(pair: _Pair, motion: Motion) -> Motion:
-    """Rounds of Gauss-Newton steps, each with new beliefs about depths."""
+def _refined(pair: _Pair, motion: Motion) -> tuple[Motion, _Depths, Array]:
+    """Rounds of Gauss-Newton steps, each with new beliefs about depths.
 
-    def one_round(motion: Motion, _: None) -> tuple[Motion, None]:
+    Returns the motion, the last beliefs, and the ratios that were chosen with them.
+    """
+
+    def one_round(motion: Motion, _: None) -> tuple[Motion, tuple[_Depths, Array]]:
         depths = _believed_depths(pair, motion)
         both = motion, depths.mean
-        both = jax.lax.fori_loop(0, ITERATIONS, lambda _, now: _step(pair, depths, *now), both)
-        return both[0], None
+        step = lambda _, now: _step(_linearized(pair, depths, *now), *now)  # noqa: E731
+        motion, free = jax.lax.fori_loop(0, ITERATIONS, step, both)
+        return motion, (depths, free)
 
-    return jax.lax.scan(one_round, motion, length=ROUNDS)[0]
+    motion, rounds = jax.lax.scan(one_round, motion, length=ROUNDS)
+    return motion, *jax.tree.map(lambda leaf: leaf[-1], rounds)
 
 
-def _step(pair: _Pair, depths: _Depths, motion: Motion, free: Array) -> tuple[Motion, Array]:
-    """One Gauss-Newton step of the motion and of the depth of each pixel that is not road."""
+class _Linearized(eqx.Module):
+    """The normal equations of a motion, and what they were made of.
+
+    **Attributes:**
+
+    - `information`, `gradient`: of the motion, after depths were eliminated.
+    - `own`, `coupling`: how depths change, by themselves and with the motion.
+    - `road_chance`, `free_chance`: that pixels show the road, or something else seen before.
+    - `road_change`, `free_change`: the differences in both cases.
+    """
+
+    information: Float[Array, "6 6"]
+    gradient: Motion
+    own: Float[Array, "rows columns"]
+    coupling: Float[Array, "rows columns 6"]
+    road_chance: Float[Array, "rows columns"]
+    free_chance: Float[Array, "rows columns"]
+    road_change: Float[Array, "rows columns"]
+    free_change: Float[Array, "rows columns"]
+
+
+def _linearized(pair: _Pair, depths: _Depths, motion: Motion, free: Array) -> _Linearized:
+    """What Gauss-Newton knows at a motion and depths of the pixels that are not road."""
 
     def road(motion: Motion) -> Array:
         return _differences(pair, _road_ratios(pair, motion), motion)
@@ -310,19 +368,40 @@ def _step(pair: _Pair, depths: _Depths, motion: Motion, free: Array) -> tuple[Mo
     road_change, free_change = road(motion), beside(motion, free)
     _, depth_slopes = jax.jvp(lambda free: beside(motion, free), (free,), (jnp.ones_like(free),))
     on_road, other = _chances(pair, road_change, free_change)
-    on_road = on_road / _variances(road_change)
-    information, gradient = _normal_equations(on_road, jax.jacfwd(road)(motion), road_change)
+    weights = on_road / _variances(road_change)
+    information, gradient = _normal_equations(weights, jax.jacfwd(road)(motion), road_change)
     own, coupling, rest = _without_depth(
         other, jax.jacfwd(beside)(motion, free), free_change, depth_slopes, free, depths
     )
     precision = jnp.asarray(PRIOR_STD, jnp.float32) ** -2
     information = information + rest[0] + jnp.diag(precision)
     gradient = gradient + rest[1] + precision * motion
-    change = -jnp.linalg.solve(information, gradient)
+    return _Linearized(
+        information, gradient, own, coupling, on_road, other, road_change, free_change
+    )
+
+
+def _step(around: _Linearized, motion: Motion, free: Array) -> tuple[Motion, Array]:
+    """One Gauss-Newton step of the motion and of the depth of each pixel that is not road."""
+    change = -jnp.linalg.solve(around.information, around.gradient)
     largest = jnp.asarray(LARGEST_STEP, jnp.float32)
     change = jnp.clip(change, -largest, largest)
-    free = jnp.clip(free - own - coupling @ change, 0.0, 2.0)
+    free = jnp.clip(free - around.own - around.coupling @ change, 0.0, 2.0)
     return motion + change, free
+
+
+def _judged(pair: _Pair, motion: Motion, depths: _Depths, free: Array) -> Estimate:
+    """The motion with what the last normal equations tell of it."""
+    last = _linearized(pair, depths, motion, free)
+    explained = last.road_chance + last.free_chance
+    squares = last.road_chance * last.road_change**2 + last.free_chance * last.free_change**2
+    return Estimate(
+        motion=motion,
+        stds=jnp.sqrt(jnp.diagonal(jnp.linalg.inv(last.information))),
+        road=last.road_chance.mean(),
+        free=last.free_chance.mean(),
+        remaining=jnp.sqrt(squares.mean() / explained.mean()),
+    )
 
 
 def _chances(pair: _Pair, road_change: Array, free_change: Array) -> tuple[Array, Array]:

@@ -5,6 +5,7 @@ import math
 from typing import TYPE_CHECKING, Any, Literal
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -12,6 +13,7 @@ from jaxtyping import Array, Float
 
 from filtrax.arrays import Control, Key, Observation, State
 from filtrax.likelihoods import AbstractLikelihood, GaussianLikelihood, LearnedLikelihood
+from filtrax.linalg import precise
 from filtrax.model import StateSpaceModel
 from filtrax.networks import Perceptron, Precision
 from filtrax.noise import (
@@ -24,7 +26,9 @@ from filtrax.noise import (
 )
 from filtrax.sensors import NetworkSensor
 from filtrax.spaces import Space
+from filtrax.tasks.kitti import flow_encoder
 from filtrax.tasks.kitti.encoders import KittiEncoder, MatchingEncoder
+from filtrax.tasks.kitti.flow_encoder import FlowEncoder
 from filtrax.tasks.kitti.matching import MatchingNetwork
 from filtrax.tasks.kitti.network import FEATURES, MotionNetwork
 from filtrax.tasks.kitti.recordings.drives import MEAN_STEP
@@ -42,6 +46,9 @@ POSITION_SCALE = 100.0
 CENTRE = (10.0, 0.0)
 """About the mean of speed and heading rate over all drives; their spread is about their scale."""
 
+FLOW_LAYER = 32
+"""Units of the layer in which heads combine the few numbers that optical flow tells."""
+
 Dependence = Literal["constant", "heteroscedastic", "fixed"]
 Five = tuple[float, float, float, float, float]
 
@@ -58,12 +65,18 @@ class KittiModel:
       equations of motion.
     - `process_noise`, `sensor_noise`: "fixed" stays at its start value and has no floor, as noise
       that is tuned by hand.
+    - `noise_enters`: process noise changes the state "after" it has moved, as in the paper, or
+      "before", so that a velocity that changes also changes where the car goes in the same step:
+      for "aligned" velocities, which are those of that step.
     - `likelihood`: a learned one sees speed and heading rate of a particle as they are, as in the
       paper. A normalized one sees them centred and divided by their scale, which the paper takes
       for a reason why earlier work (Jonschkowski et al. 2018) did better.
-    - `sensor`: the paper's convolutions on an image and its difference from the one before, or
-      "matching", dense layers on where cells of the image were before, which is for few images.
-    - `dropout`: the part of what the sensor's dense layers see that is dropped in training.
+    - `sensor`: the paper's convolutions on an image and its difference from the one before; or
+      "matching", dense layers on where cells of the image were before, which is for few images;
+      or "flow", the estimate of optical flow, of which is learned how it errs and how far it can
+      be trusted.
+    - `dropout`: the part of what the sensor's dense layers see that is dropped in training; none
+      with "flow".
     - `precision`: of the images that the paper's convolutions see, and of what they make of them.
     - `position_input`: whether the process and its noise also see the position, and the noise the
       heading: a test of the paper's advice against it.
@@ -71,7 +84,8 @@ class KittiModel:
 
     process: Literal["learned", "analytical"] = "learned"
     process_noise: Dependence = "constant"
-    sensor: Literal["paper", "matching"] = "paper"
+    noise_enters: Literal["after", "before"] = "after"
+    sensor: Literal["paper", "matching", "flow"] = "paper"
     sensor_noise: Dependence = "constant"
     covariance: Literal["diagonal", "full"] = "diagonal"
     likelihood: Literal["gaussian", "learned", "normalized"] = "gaussian"
@@ -97,6 +111,16 @@ class KittiModel:
                 )
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and less than 1, got {self.dropout}.")
+        if self.noise_enters == "before" and self.process != "analytical":
+            raise ValueError(
+                'noise_enters = "before" must have the equations of motion, process = '
+                f'"analytical", got process = "{self.process}".'
+            )
+        if self.precision != "full" and self.sensor != "paper":
+            raise ValueError(
+                f'precision must be "full" with sensor = "{self.sensor}", which has no '
+                f'convolutions, got "{self.precision}": leave it out, or take sensor = "paper".'
+            )
 
     @property
     def program(self) -> "KittiModel":
@@ -123,6 +147,32 @@ def motion(state: State, control: Control) -> State:
     angle = heading * DEGREE
     moved = (x + speed * jnp.cos(angle) * step, y + speed * jnp.sin(angle) * step)
     return jnp.stack([*moved, heading + rate * step, speed, rate])
+
+
+class NoiseBeforeMotion(AbstractNoise):
+    """Noise that is added to the state before it moves: J Q Jᵀ, J = ∂motion/∂state.
+
+    Velocities that are those of a step ("aligned") change at its beginning, v⁺ = v + w, and the
+    car goes with what they are then: x⁺ = x + (v + w) cos(θ) Δt. With noise that is added
+    afterwards it goes with v, and a measurement of v⁺ does not tell the filter where it has gone.
+    (J in front of white noise is a noise gain as in Bar-Shalom, Li & Kirubarajan 2001,
+    section 6.3.)
+    """
+
+    noise: AbstractNoise
+
+    @property
+    def size(self) -> int:
+        return self.noise.size
+
+    @precise
+    def __call__(self, state: State, control: Control) -> Float[Array, "x x"]:
+        return jax.jacfwd(motion)(state, control) @ self.noise(state, control)
+
+    @precise
+    def covariance(self, state: State, control: Control) -> Float[Array, "x x"]:
+        factor = self(state, control)
+        return factor @ factor.T
 
 
 class LearnedMotion(eqx.Module):
@@ -165,6 +215,19 @@ class Rescaled(eqx.Module):
             np.asarray(numbers, inputs.dtype) for numbers in (self.factor, self.offset)
         )
         return self.network(jnp.concatenate([rest, last * factor + offset]))
+
+
+class Corrected(eqx.Module):
+    """The first features as they are, plus what a network of all of them adds: f + network(f).
+
+    Where its last layer starts at zero, so does what it adds.
+    """
+
+    network: Perceptron
+
+    def __call__(self, features: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
+        correction = self.network(features)
+        return features[: correction.size] + correction
 
 
 def observe(state: State) -> Observation:
@@ -217,6 +280,11 @@ def _process(space: Space, settings: KittiModel, *, key: Key) -> Any:
 
 
 def _process_noise(space: Space, settings: KittiModel, *, key: Key) -> AbstractNoise:
+    noise = _added_noise(space, settings, key=key)
+    return noise if settings.noise_enters == "after" else NoiseBeforeMotion(noise)
+
+
+def _added_noise(space: Space, settings: KittiModel, *, key: Key) -> AbstractNoise:
     inputs = _inputs(settings, ("x", "y", "heading"))
     start = _start(settings.process_stds, settings)
     if settings.process_noise != "heteroscedastic":
@@ -230,15 +298,18 @@ def _sensor(task: "KittiTask", settings: KittiModel, channels: int, *, key: Key)
     encoder_key, value_key, noise_key = jr.split(key, 3)
     return NetworkSensor(
         _encoder(task, settings, channels, key=encoder_key),
-        FeatureHead(Perceptron((FEATURES, 2), key=value_key), task.observation_space),
+        FeatureHead(_value(settings, key=value_key), task.observation_space),
         _sensor_noise(task.observation_space, settings, key=noise_key),
     )
 
 
 def _encoder(
     task: "KittiTask", settings: KittiModel, channels: int, *, key: Key
-) -> KittiEncoder | MatchingEncoder:
+) -> KittiEncoder | MatchingEncoder | FlowEncoder:
     dropout = settings.dropout
+    if settings.sensor == "flow":
+        _check_unchanged(task)
+        return FlowEncoder()
     if settings.sensor == "matching":
         size = task.image_size
         network = MatchingNetwork(size, num_features=FEATURES, dropout=dropout, key=key)
@@ -248,11 +319,35 @@ def _encoder(
     return KittiEncoder(MotionNetwork(shape, dropout=dropout, precision=precision, key=key))
 
 
+def _check_unchanged(task: "KittiTask") -> None:
+    """Raises if images differ each time that they are seen: flow is to be computed once."""
+    if task.augment is not None:
+        raise ValueError(
+            'task.augmentation must change nothing with model.sensor = "flow", which looks at '
+            f"each pair of images once, got {task.augmentation}: leave it out, and have windows "
+            "mirrored by task.mirrored."
+        )
+
+
+def _num_features(settings: KittiModel) -> int:
+    return len(flow_encoder.FEATURES) if settings.sensor == "flow" else FEATURES
+
+
+def _value(settings: KittiModel, *, key: Key) -> Perceptron | Corrected:
+    """The network from features to a value; that of flow begins with what flow says."""
+    if settings.sensor == "flow":
+        sizes = (_num_features(settings), FLOW_LAYER, 2)
+        return Corrected(Perceptron(sizes, final_std=0.0, key=key))
+    return Perceptron((_num_features(settings), 2), key=key)
+
+
 def _sensor_noise(space: Space, settings: KittiModel, *, key: Key) -> AbstractNoise:
     start = _start(settings.sensor_stds, settings)
     if settings.sensor_noise != "heteroscedastic":
         return _unchanging(settings.sensor_noise, start, settings.sensor_floors)
-    network = Perceptron((FEATURES, head_size(start)), final_std=1e-3, key=key)
+    hidden = (FLOW_LAYER,) if settings.sensor == "flow" else ()
+    sizes = (_num_features(settings), *hidden, head_size(start))
+    network = Perceptron(sizes, final_std=1e-3, key=key)
     return heteroscedastic_noise(
         FeatureHead(network, space), start, _squares(settings.sensor_floors)
     )
@@ -261,7 +356,7 @@ def _sensor_noise(space: Space, settings: KittiModel, *, key: Key) -> AbstractNo
 def _likelihood(space: Space, settings: KittiModel, *, key: Key) -> AbstractLikelihood:
     if settings.likelihood == "gaussian":
         return GaussianLikelihood()
-    network = Perceptron((FEATURES + space.size, 128, 128, 1), key=key)
+    network = Perceptron((_num_features(settings) + space.size, 128, 128, 1), key=key)
     if settings.likelihood == "learned":  # the scale, by which the likelihood divides, is undone
         return LearnedLikelihood(Rescaled(network, space.scale, (0.0,) * space.size))
     centre = tuple(-mean / scale for mean, scale in zip(CENTRE, space.scale, strict=True))
