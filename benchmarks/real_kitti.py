@@ -31,7 +31,7 @@ from filtrax.tasks.kitti import KittiTask, baselines
 from filtrax.training.ensembles import Training
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-NAMES = ("ekf", "ukf", "pf_m_lrn", "lstm")
+NAMES = ("ekf", "ukf", "pf_m_lrn", "lstm", "flow_ekf", "flow_ukf", "flow_pf_m_lrn", "flow_lstm")
 WITHOUT_LEARNING = "baselines"
 RESERVE = 0.75
 """The part of the minutes that epochs may take; the rest is for compiling and scoring."""

@@ -140,9 +140,8 @@ class EnsembleTraining:
         with EventLog(self.folder.events) as events:
             for index in range(first, len(self.settings)):
                 stage = build_stages(self.experiments, index)
-                training = Training(
-                    stage, *state, data, validation, perturbations, seeds, devices=self.devices
-                )
+                arguments = (stage, *state, data, validation, perturbations, seeds)
+                training = Training(*arguments, devices=self.devices, tell=self.watch.message)
                 ensemble = None
                 if checkpoint is not None:
                     path = self.folder.checkpoint(checkpoint)

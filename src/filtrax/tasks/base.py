@@ -107,6 +107,8 @@ class AbstractTask(abc.ABC):
 
         It must be hashable, because it is compiled in, and is called with one sub-sequence and a
         key. All members of an ensemble see what comes out. Validation and test know nothing of it.
+        If it leaves readings and context as they are, it may say so by an attribute
+        `keeps_readings`: an encoder that is not trained then runs once.
         """
         return None
 

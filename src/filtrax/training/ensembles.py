@@ -78,7 +78,8 @@ class Training:
     train on the first one, the next ones on the second, and so on, equally many on each.
 
     `devices` are those to train on at once: "one", "all" or a list. The numbers are the same but
-    for the order of sums (`filtrax.training.devices`).
+    for the order of sums (`filtrax.training.devices`). `tell` is called with a sentence before
+    anything that may take long without a sign of life.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Training:
         seeds: Sequence[int],
         *,
         devices: Devices = "one",
+        tell: Callable[[str], None] = lambda sentence: None,
     ):
         data_sets, self.validation = as_data_sets(data, model), as_data_sets(validation, model)
         check_data_sets(data_sets, self.validation, len(seeds))
@@ -104,7 +106,8 @@ class Training:
         self.perturbations = self.placement.everywhere(jnp.asarray(perturbations))
         self.keys = self.placement.members(jax.vmap(jr.key)(jnp.asarray(seeds)))
         self.readings = self.validation_readings = self.encoder = None
-        fixed = stage.augment is None  # what is augmented must be encoded anew each time
+        # Readings that are augmented must be encoded anew each time.
+        fixed = stage.augment is None or getattr(stage.augment, "keeps_readings", False)
         if fixed and not (looks(stage.objective) or looks(stage.score)):
             data_sets = [without_images(one, model) for one in data_sets]
             self.validation = [without_images(one, model) for one in self.validation]
@@ -114,6 +117,7 @@ class Training:
             and self.validation[0].observed is None
         ):
             assert isinstance(model.sensor, NetworkSensor)
+            tell("The encoder is not trained: its features of all readings are computed first.")
             self.encoder = model.sensor.encoder
             self.readings, data_sets = self._features(data_sets, model)
             self.validation_readings, self.validation = self._features(self.validation, model)

@@ -160,7 +160,15 @@ def _evaluate(inputs, score, filt, model, perturbations, keys):
 def encode(
     model: StateSpaceModel, data: Trajectory, keys: Keys, *, placement: Placement = ONE
 ) -> PyTree:
-    """The features of all readings, with leading axes (members, trajectories, steps)."""
+    """The features of all readings, with leading axes (members, trajectories, steps).
+
+    An encoder without parameters may have a method `encode_all(data)`, which gives the features of
+    a data set, those of all members: it can look once at what several sequences have in common.
+    """
+    together = getattr(reader(model.sensor), "encode_all", None)
+    if together is not None:
+        shared = lambda leaf: jnp.broadcast_to(leaf, (len(keys), *leaf.shape))  # noqa: E731
+        return jax.tree.map(shared, together(data))
     if _takes_turns(model, keys):
         ensemble = [_member((model, keys), number) for number in range(len(keys))]
         each = [encode(own, data, key, placement=placement) for own, key in ensemble]

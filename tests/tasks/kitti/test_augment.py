@@ -14,8 +14,9 @@ from filtrax.tasks.kitti import Augmentation, KittiModel
 from filtrax.tasks.kitti.augment import Augment, turned, turned_states
 from filtrax.tasks.kitti.camera import Intrinsics
 from filtrax.tasks.kitti.encoders import two_frames
-from filtrax.tasks.kitti.model import build_model, motion
+from filtrax.tasks.kitti.model import build_model
 from filtrax.tasks.kitti.motion import mirrored
+from filtrax.tasks.kitti.process import motion
 from filtrax.training.epochs import cut_batch
 from filtrax.training.evaluation import ObjectiveScore
 from filtrax.training.objectives import sensor_nll
@@ -104,6 +105,35 @@ def test_a_turned_image_is_what_a_turned_camera_sees():
     assert np.abs(shifted - far_away(0.38))[inside].mean() > 3 * error
     same = warped(jnp.asarray(far_away(0.3)), jnp.asarray(0.0), jnp.asarray(0.0))
     np.testing.assert_allclose(same, far_away(0.3), atol=1e-9)
+
+
+def test_a_turned_drive_is_the_same_drive_seen_from_another_side(key):
+    # Rejects a turn about the origin, headings or positions that stay, and speeds that change.
+    drive = window(rate=20.0)
+    found = augmented(Augmentation(turn=180.0), "forward", drive, key)
+    before, after = all_states(drive), all_states(found)
+    angle = (after[:, 2] - before[:, 2] + 180) % 360 - 180
+    np.testing.assert_allclose(angle, angle[0], atol=1e-9)
+    assert abs(angle[0]) > 1
+    cosine, sine = np.cos(np.radians(angle[0])), np.sin(np.radians(angle[0]))
+    way = (before[:, :2] - before[0, :2]) @ np.asarray([[cosine, sine], [-sine, cosine]])
+    np.testing.assert_allclose(after[:, :2] - before[0, :2], way, atol=1e-9)
+    np.testing.assert_array_equal(after[:, 3:], before[:, 3:])
+    assert found.context is drive.context or found.context.keys() == drive.context.keys()
+
+
+def test_turns_are_drawn_evenly_up_to_the_largest_one(key):
+    turn = lambda key: augmented(Augmentation(turn=40.0), "forward", window(), key).initial[2]  # noqa: E731
+    angles = (np.asarray(jax.vmap(turn)(jax.random.split(key, 500))) - 175.0 + 180) % 360 - 180
+    assert np.abs(angles).max() < 40
+    counts, _ = np.histogram(angles, 4, (-40, 40))
+    assert counts.min() > 90
+
+
+def test_a_turn_alone_keeps_readings_and_everything_else_does_not():
+    task = tiny_task(augmentation=Augmentation(turn=180.0))
+    assert task.augment.keeps_readings
+    assert not tiny_task(augmentation=Augmentation(turn=180.0, nod=0.1)).augment.keeps_readings
 
 
 def test_a_camera_that_looks_up_sees_things_further_down():

@@ -1,6 +1,7 @@
 """The sensor whose encoder is optical flow: what it says, how sure it is, and how it trains."""
 
 import dataclasses
+import itertools
 
 import equinox as eqx
 import jax
@@ -11,7 +12,8 @@ import pytest
 from filtrax.experiments.building import build_ensemble, build_stages
 from filtrax.experiments.filters import Ekf, Lstm, Particle
 from filtrax.experiments.settings import Experiment, StageSettings
-from filtrax.tasks.kitti import Augmentation, KittiModel, camera, flow
+from filtrax.sensors import Measurement
+from filtrax.tasks.kitti import Augmentation, KittiModel, camera, flow, flow_encoder
 from filtrax.tasks.kitti.flow_encoder import FEATURES, FlowEncoder, features
 from filtrax.tasks.kitti.model import build_model
 from filtrax.tasks.kitti.recordings.drives import MEAN_STEP
@@ -93,6 +95,53 @@ def test_noisy_images_are_said_to_tell_less(frames):
     assert noisy.road + noisy.free < clean.road + clean.free <= 1
 
 
+def test_a_data_set_has_the_features_of_its_readings_and_each_pair_of_images_is_seen_once(
+    quick_flow, monkeypatch
+):
+    # Rejects pairs of other frames, windows that are not mirrored, and a look at every window.
+    looked = []
+    original = flow_encoder._looked_at
+    monkeypatch.setattr(
+        flow_encoder, "_looked_at", lambda pairs: looked.append(len(pairs)) or original(pairs)
+    )
+    monkeypatch.setattr(flow_encoder, "PAIRS_AT_ONCE", 5)
+    data = tiny_task(windows_per_variant=6, mirrored=True).data("train")
+    encoder = FlowEncoder()
+    found = np.asarray(encoder.encode_all(data))
+    key = jax.random.key(0)
+    one = lambda context, reading: encoder(reading, context, key=key)  # noqa: E731
+    each = jax.vmap(jax.vmap(one, in_axes=(None, 0)))(data.context, data.readings)
+    np.testing.assert_allclose(found, each, atol=2e-5, rtol=1e-6)
+    assert np.unique(data.context["mirrored"]).size == 2
+    windows = [*np.asarray(data.context["frames"])]
+    pairs = {(a.tobytes(), b.tobytes()) for w in windows for a, b in itertools.pairwise(w)}
+    assert looked == [5] * -(-len(pairs) // 5)
+    assert len(pairs) < found.shape[0] * found.shape[1] / 2
+    np.testing.assert_array_equal(encoder.encode_all(data), found)
+    assert len(looked) == -(-len(pairs) // 5)  # and never again
+
+
+def test_of_readings_that_are_a_part_of_a_window_those_are_encoded(quick_flow):
+    data = tiny_task().data("train")
+    part = dataclasses.replace(data, readings=data.readings[:, 2:])
+    encode_all = FlowEncoder().encode_all
+    np.testing.assert_array_equal(encode_all(part), encode_all(data)[:, 2:])
+
+
+def test_a_normalized_likelihood_sees_how_far_a_particle_is_from_what_flow_tells():
+    settings = dataclasses.replace(SETTINGS, likelihood="normalized")
+    task = tiny_task(image_size=SIZE)
+    likelihood = build_model(task, settings, 3, key=jax.random.key(0)).likelihood
+    features = jax.random.normal(jax.random.key(1), (len(FEATURES),))
+    measurement = Measurement(jnp.zeros(2), jnp.eye(2), features)
+    expected = 10 * features[:2] + jnp.asarray([0.5, -2.0])  # m/s, degrees per second
+    network = likelihood.network.network
+    told = network(jnp.concatenate([features, jnp.asarray([1.0, -2.0])]))
+    np.testing.assert_allclose(
+        likelihood(expected, measurement, task.observation_space), told[0], rtol=1e-5
+    )
+
+
 CALLS = []
 
 
@@ -102,6 +151,17 @@ def quick_estimate(previous, current):
     mean = jnp.stack([previous.mean(), current.mean()]) / 255
     motion = jnp.concatenate([mean, jnp.tile(mean, 2) / 100])
     return flow.Estimate(motion, 0.01 + motion**2, mean[0], mean[1], mean[0])
+
+
+@pytest.fixture
+def quick_flow(monkeypatch):
+    """What was compiled and found with one estimate is not what the other one tells."""
+    compiled = flow_encoder._looked_at
+    compiled.clear_cache()
+    monkeypatch.setattr(flow_encoder, "_known", {})
+    monkeypatch.setattr(flow, "estimate", quick_estimate)
+    yield
+    compiled.clear_cache()
 
 
 @pytest.mark.parametrize(
@@ -115,10 +175,10 @@ def quick_estimate(previous, current):
     ],
     ids=["ekf", "particle", "lstm"],
 )
-def test_flow_is_computed_once_and_what_is_learned_of_it_trains(filt, changes, monkeypatch):
-    # Rejects images that stay in memory, and heads of another number of features.
-    monkeypatch.setattr(flow, "estimate", quick_estimate)
-    task = tiny_task(velocities="aligned")
+def test_flow_is_computed_once_and_what_is_learned_of_it_trains(filt, changes, quick_flow):
+    # Rejects images that stay in memory, heads of another number of features, and drives that may
+    # not be turned although that leaves their images alone.
+    task = tiny_task(velocities="aligned", augmentation=Augmentation(turn=180.0))
     model = dataclasses.replace(SETTINGS, process="analytical", **changes)
     stage = StageSettings(num_epochs=1, length=2, frames_per_batch=8, warmup_steps=1)
     experiment = Experiment(num_seeds=2, task=task, model=model, filter=filt, stages=(stage,))
@@ -141,6 +201,6 @@ def test_flow_is_computed_once_and_what_is_learned_of_it_trains(filt, changes, m
 
 def test_images_that_change_each_time_are_refused():
     task = tiny_task(augmentation=Augmentation(gain=0.2))
-    sentence = r'must change nothing with model.sensor = "flow".*gain=0.2.*task.mirrored'
+    sentence = r'must not change images with model.sensor = "flow".*gain=0.2.*task.mirrored'
     with pytest.raises(ValueError, match=sentence):
         build_model(task, SETTINGS, 3, key=jax.random.key(0))

@@ -11,8 +11,10 @@ from filtrax.noise import FixedNoise, Unit
 from filtrax.sensors import Measurement
 from filtrax.tasks.kitti import KittiModel, KittiTask
 from filtrax.tasks.kitti import model as model_parts
-from filtrax.tasks.kitti.model import KittiEncoder, build_model, motion
+from filtrax.tasks.kitti.encoders import KittiEncoder
+from filtrax.tasks.kitti.model import build_model
 from filtrax.tasks.kitti.network import MotionNetwork, size_after_convolutions
+from filtrax.tasks.kitti.process import motion
 from tiny_kitti import SIZE
 
 TASK = KittiTask(image_size=SIZE)

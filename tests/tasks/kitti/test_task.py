@@ -16,7 +16,8 @@ from filtrax.experiments.settings import Experiment, StageSettings
 from filtrax.filters import RecurrentFilter
 from filtrax.metrics import end_errors
 from filtrax.tasks.kitti import Fold, Frames, KittiModel, KittiTask
-from filtrax.tasks.kitti.model import motion, observe
+from filtrax.tasks.kitti.model import observe
+from filtrax.tasks.kitti.process import motion
 from filtrax.tasks.kitti.recordings.files import write_drive
 from filtrax.tasks.kitti.streets import collection
 from filtrax.training import ensembles

@@ -51,6 +51,9 @@ class Augmentation:
     - `sway_period`: in seconds, about how long that takes. It is drawn from half to twice of it.
     - `yaw`, `pitch`: in degrees, of how the camera is mounted in a sub-sequence.
     - `nod`: in degrees, of the pitch of single frames.
+    - `turn`: in degrees, the largest angle by which a whole sub-sequence is turned, to the left or
+      to the right. It is drawn evenly. Images are not changed by it, as nothing in them tells where
+      north is: what must not depend on it need not be learned for every street.
     """
 
     mirror: float = 0.0
@@ -63,6 +66,7 @@ class Augmentation:
     yaw: float = 0.0
     pitch: float = 0.0
     nod: float = 0.0
+    turn: float = 0.0
 
     def __post_init__(self):
         numbers = dataclasses.asdict(self)
@@ -77,7 +81,12 @@ class Augmentation:
     @property
     def changes_anything(self) -> bool:
         """Whether there is anything to draw."""
-        return self != Augmentation(sway_period=self.sway_period)
+        return self.changes_images or self.turn > 0
+
+    @property
+    def changes_images(self) -> bool:
+        """Whether images differ each time that they are seen."""
+        return self != Augmentation(sway_period=self.sway_period, turn=self.turn)
 
 
 class Distortion(eqx.Module):
@@ -166,10 +175,24 @@ class Augment:
     settings: Augmentation
     velocities: Velocities
 
+    @property
+    def keeps_readings(self) -> bool:
+        """Whether what a sensor sees is not changed, so that features can be computed once."""
+        return not self.settings.changes_images
+
     def __call__(self, trajectory: Trajectory, key: Key) -> Trajectory:
+        if self.settings.changes_images:
+            trajectory = self._with_other_images(trajectory, key)
+        states = _all_states(trajectory)
+        draw = jr.uniform(jr.fold_in(key, 0), (), states.dtype, -1.0, 1.0)
+        turn = self.settings.turn * draw
+        zero = jnp.zeros(len(states), states.dtype)
+        return _with_states(trajectory, turned_states(states, zero + turn, zero))
+
+    def _with_other_images(self, trajectory: Trajectory, key: Key) -> Trajectory:
         mirror_key, yaw_key, light_key, noise_key = jr.split(key, 4)
         yaw, rates = self._yaw(trajectory.controls[:, 0], key=yaw_key)
-        states = jnp.concatenate([trajectory.initial[None], trajectory.known_states()[0]])
+        states = _all_states(trajectory)
         mirror = jr.bernoulli(mirror_key, self.settings.mirror)
         signs = jnp.asarray([1.0, -1.0, -1.0, 1.0, -1.0], states.dtype)
         states = jnp.where(mirror, states * signs[None, :], states)
@@ -177,12 +200,8 @@ class Augment:
         mirrored = jnp.logical_xor(trajectory.context["mirrored"], mirror)
         first = trajectory.readings[0]
         distortion = self._distortion(first, mirrored, yaw, light_key, noise_key)
-        return dataclasses.replace(
-            trajectory,
-            initial=states[0],
-            states=states[1:],
-            context=trajectory.context | {"mirrored": mirrored, "distortion": distortion},
-        )
+        context = trajectory.context | {"mirrored": mirrored, "distortion": distortion}
+        return _with_states(dataclasses.replace(trajectory, context=context), states)
 
     def _yaw(
         self, steps: Float[Array, " t"], *, key: Key
@@ -232,6 +251,14 @@ class Augment:
             noise=jnp.asarray(settings.noise, dtype),
             key=noise_key,
         )
+
+
+def _all_states(trajectory: Trajectory) -> States:
+    return jnp.concatenate([trajectory.initial[None], trajectory.known_states()[0]])
+
+
+def _with_states(trajectory: Trajectory, states: States) -> Trajectory:
+    return dataclasses.replace(trajectory, initial=states[0], states=states[1:])
 
 
 def turned_states(states: States, yaw: Float[Array, " n"], rates: Float[Array, " n"]) -> States:

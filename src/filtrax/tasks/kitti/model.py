@@ -1,19 +1,14 @@
 """The models of the KITTI task: what a car does, and what its cameras tell (Kloss et al. 2021)."""
 
 import dataclasses
-import math
 from typing import TYPE_CHECKING, Any, Literal
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from filtrax.arrays import Control, Key, Observation, State
+from filtrax.arrays import Key, Observation, State
 from filtrax.likelihoods import AbstractLikelihood, GaussianLikelihood, LearnedLikelihood
-from filtrax.linalg import precise
 from filtrax.model import StateSpaceModel
 from filtrax.networks import Perceptron, Precision
 from filtrax.noise import (
@@ -29,14 +24,14 @@ from filtrax.spaces import Space
 from filtrax.tasks.kitti import flow_encoder
 from filtrax.tasks.kitti.encoders import KittiEncoder, MatchingEncoder
 from filtrax.tasks.kitti.flow_encoder import FlowEncoder
+from filtrax.tasks.kitti.heads import Corrected, Relative, Rescaled
 from filtrax.tasks.kitti.matching import MatchingNetwork
 from filtrax.tasks.kitti.network import FEATURES, MotionNetwork
-from filtrax.tasks.kitti.recordings.drives import MEAN_STEP
+from filtrax.tasks.kitti.process import LearnedMotion, MotionHead, NoiseBeforeMotion, motion
 
 if TYPE_CHECKING:
     from filtrax.tasks.kitti.task import KittiTask
 
-DEGREE = math.pi / 180
 SCALES = {"x": 1.0, "y": 1.0, "heading": 1.0, "speed": 10.0, "rate": 10.0}
 """What networks divide by: about what a car moves and turns in a step, and how fast it does."""
 
@@ -48,6 +43,9 @@ CENTRE = (10.0, 0.0)
 
 FLOW_LAYER = 32
 """Units of the layer in which heads combine the few numbers that optical flow tells."""
+
+FLOW_ERRORS = (0.5, 1.0)
+"""About how far optical flow is off, in m/s and degrees per second."""
 
 Dependence = Literal["constant", "heteroscedastic", "fixed"]
 Five = tuple[float, float, float, float, float]
@@ -70,7 +68,8 @@ class KittiModel:
       for "aligned" velocities, which are those of that step.
     - `likelihood`: a learned one sees speed and heading rate of a particle as they are, as in the
       paper. A normalized one sees them centred and divided by their scale, which the paper takes
-      for a reason why earlier work (Jonschkowski et al. 2018) did better.
+      for a reason why earlier work (Jonschkowski et al. 2018) did better; with "flow", it sees by
+      how far they differ from what flow tells, in units of its error.
     - `sensor`: the paper's convolutions on an image and its difference from the one before; or
       "matching", dense layers on where cells of the image were before, which is for few images;
       or "flow", the estimate of optical flow, of which is learned how it errs and how far it can
@@ -135,99 +134,6 @@ class KittiModel:
 
     def _numbers(self, part: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
         return getattr(self, f"{part}_stds"), getattr(self, f"{part}_floors")
-
-
-def motion(state: State, control: Control) -> State:
-    """The equations of motion over the time step, which is the control.
-
-    x⁺ = x + v cos(θ) Δt, y⁺ = y + v sin(θ) Δt, θ⁺ = θ + θ̇ Δt; speed and heading rate are kept.
-    """
-    x, y, heading, speed, rate = state
-    (step,) = control
-    angle = heading * DEGREE
-    moved = (x + speed * jnp.cos(angle) * step, y + speed * jnp.sin(angle) * step)
-    return jnp.stack([*moved, heading + rate * step, speed, rate])
-
-
-class NoiseBeforeMotion(AbstractNoise):
-    """Noise that is added to the state before it moves: J Q Jᵀ, J = ∂motion/∂state.
-
-    Velocities that are those of a step ("aligned") change at its beginning, v⁺ = v + w, and the
-    car goes with what they are then: x⁺ = x + (v + w) cos(θ) Δt. With noise that is added
-    afterwards it goes with v, and a measurement of v⁺ does not tell the filter where it has gone.
-    (J in front of white noise is a noise gain as in Bar-Shalom, Li & Kirubarajan 2001,
-    section 6.3.)
-    """
-
-    noise: AbstractNoise
-
-    @property
-    def size(self) -> int:
-        return self.noise.size
-
-    @precise
-    def __call__(self, state: State, control: Control) -> Float[Array, "x x"]:
-        return jax.jacfwd(motion)(state, control) @ self.noise(state, control)
-
-    @precise
-    def covariance(self, state: State, control: Control) -> Float[Array, "x x"]:
-        factor = self(state, control)
-        return factor @ factor.T
-
-
-class LearnedMotion(eqx.Module):
-    """A learned process: state + network(speed, heading rate, cos θ, sin θ) Δt/0.1037 s.
-
-    The network, which is the paper's, is not told the time step. What it gives is the change over
-    a mean step, and other steps change the state in proportion.
-    """
-
-    network: Perceptron
-    inputs: Space
-    space: Space
-
-    def __call__(self, state: State, control: Control) -> State:
-        change = self.space.unscaled(self.network(self.inputs.network_input(state)))
-        return state + change * (control[0] / MEAN_STEP)
-
-
-class MotionHead(eqx.Module):
-    """The head of process noise: a network of what it may see of a state."""
-
-    head: FeatureHead
-    inputs: Space
-
-    def __call__(self, state: State, control: Control) -> Float[Array, " outputs"]:
-        del control
-        return self.head(self.inputs.network_input(state))
-
-
-class Rescaled(eqx.Module):
-    """A network whose last inputs are moved and multiplied by fixed numbers."""
-
-    network: Perceptron
-    factor: tuple[float, ...] = eqx.field(static=True)
-    offset: tuple[float, ...] = eqx.field(static=True)
-
-    def __call__(self, inputs: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
-        rest, last = jnp.split(inputs, [inputs.size - len(self.factor)])
-        factor, offset = (
-            np.asarray(numbers, inputs.dtype) for numbers in (self.factor, self.offset)
-        )
-        return self.network(jnp.concatenate([rest, last * factor + offset]))
-
-
-class Corrected(eqx.Module):
-    """The first features as they are, plus what a network of all of them adds: f + network(f).
-
-    Where its last layer starts at zero, so does what it adds.
-    """
-
-    network: Perceptron
-
-    def __call__(self, features: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
-        correction = self.network(features)
-        return features[: correction.size] + correction
 
 
 def observe(state: State) -> Observation:
@@ -321,11 +227,11 @@ def _encoder(
 
 def _check_unchanged(task: "KittiTask") -> None:
     """Raises if images differ each time that they are seen: flow is to be computed once."""
-    if task.augment is not None:
+    if task.augmentation.changes_images:
         raise ValueError(
-            'task.augmentation must change nothing with model.sensor = "flow", which looks at '
-            f"each pair of images once, got {task.augmentation}: leave it out, and have windows "
-            "mirrored by task.mirrored."
+            'task.augmentation must not change images with model.sensor = "flow", which looks at '
+            f"each pair of images once, got {task.augmentation}: leave out all but turn, and have "
+            "windows mirrored by task.mirrored."
         )
 
 
@@ -359,6 +265,9 @@ def _likelihood(space: Space, settings: KittiModel, *, key: Key) -> AbstractLike
     network = Perceptron((_num_features(settings) + space.size, 128, 128, 1), key=key)
     if settings.likelihood == "learned":  # the scale, by which the likelihood divides, is undone
         return LearnedLikelihood(Rescaled(network, space.scale, (0.0,) * space.size))
+    if settings.sensor == "flow":
+        unit = tuple(error / scale for error, scale in zip(FLOW_ERRORS, space.scale, strict=True))
+        return LearnedLikelihood(Relative(network, unit))
     centre = tuple(-mean / scale for mean, scale in zip(CENTRE, space.scale, strict=True))
     return LearnedLikelihood(Rescaled(network, (1.0,) * space.size, centre))
 

@@ -1,0 +1,52 @@
+"""Networks of features, some of whose inputs are brought into another form first."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from filtrax.networks import Perceptron
+
+
+class Rescaled(eqx.Module):
+    """A network whose last inputs are moved and multiplied by fixed numbers."""
+
+    network: Perceptron
+    factor: tuple[float, ...] = eqx.field(static=True)
+    offset: tuple[float, ...] = eqx.field(static=True)
+
+    def __call__(self, inputs: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
+        rest, last = jnp.split(inputs, [inputs.size - len(self.factor)])
+        factor, offset = (
+            np.asarray(numbers, inputs.dtype) for numbers in (self.factor, self.offset)
+        )
+        return self.network(jnp.concatenate([rest, last * factor + offset]))
+
+
+class Relative(eqx.Module):
+    """A network whose last inputs are told by how far they differ from the first ones.
+
+    The difference is divided by `unit`.
+    """
+
+    network: Perceptron
+    unit: tuple[float, ...] = eqx.field(static=True)
+
+    def __call__(self, inputs: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
+        size = len(self.unit)
+        rest, last = jnp.split(inputs, [inputs.size - size])
+        unit = np.asarray(self.unit, inputs.dtype)
+        return self.network(jnp.concatenate([rest, (last - rest[:size]) / unit]))
+
+
+class Corrected(eqx.Module):
+    """The first features as they are, plus what a network of all of them adds: f + network(f).
+
+    Where its last layer starts at zero, so does what it adds.
+    """
+
+    network: Perceptron
+
+    def __call__(self, features: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
+        correction = self.network(features)
+        return features[: correction.size] + correction
