@@ -8,6 +8,7 @@ The first keeps what matters of run folders in `benchmarks/results/training`, th
 tables, the third puts them into the pages.
 """
 
+import itertools
 import json
 import re
 import sys
@@ -138,19 +139,20 @@ def ekf_table() -> str:
 def real_table() -> str:
     """Filters on KITTI's real images, and what learns nothing, on the test frames."""
     names = {"ekf": "dEKF", "ukf": "dUKF", "pf_m_lrn": "dPF-M-lrn", "lstm": "LSTM"}
+    sensors = {"flow_": "flow", "": "matching"}
     rows = [
-        "| | m/m | deg/m | NLL | in the 50 % region | in the 90 % region |",
-        "|---|---|---|---|---|---|",
+        "| | sensor | m/m | deg/m | NLL | in the 50 % region | in the 90 % region |",
+        "|---|---|---|---|---|---|---|",
     ]
-    for name, label in names.items():
-        found = _read(ROOT / "results" / "real" / f"{name}.json")["scores"]["test"]
+    for (prefix, sensor), (name, label) in itertools.product(sensors.items(), names.items()):
+        found = _read(ROOT / "results" / "real" / f"{prefix}{name}.json")["scores"]["test"]
         windows, mean = found["windows"], found["mean"]
         shares = [f"{100 * mean[share]:.0f} %" for share in ("coverage_50", "coverage_90")]
-        cells = [label, *_errors(windows), _with_error(windows["nll"], 1), *shares]
+        cells = [label, sensor, *_errors(windows), _with_error(windows["nll"], 1), *shares]
         rows.append(f"| {' | '.join(cells)} |")
     others = _read(ROOT / "results" / "real" / "baselines.json")["scores"]["test"]
     for name, windows in others.items():
-        rows.append(f"| {' | '.join([name, *_errors(windows), *['–'] * 3])} |")
+        rows.append(f"| {' | '.join([name, '–', *_errors(windows), *['–'] * 3])} |")
     return "\n".join(rows)
 
 
