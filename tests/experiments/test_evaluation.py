@@ -291,6 +291,7 @@ def test_particles_are_read_as_a_mixture_and_drawn():
         experiment.task.data("validation"),
         experiment.task.perturbations(),
     )
+    made._shown_inputs = both[1], made.data, None
     arrays = made._shown_beliefs(member=1, perturbation=1)
     assert arrays["particles"].shape == (2, 4, 5, 4)
     weights = np.exp(arrays["log_weights"])[..., None]

@@ -124,7 +124,7 @@ def test_values_carry_their_errors_and_missing_ones_a_dash(tmp_path):
     assert "Own metric" in table
     # Rollbacks are not known; metrics that no run has are left out, but not before there are any.
     assert table.count("<td>–</td>") == 1
-    assert metrics_table([Run("a", "", {}, [], None, {})]).count("<td>–</td>") == 8
+    assert metrics_table([Run("a", "", {}, [], None, {})]).count("<td>–</td>") == 10
     assert "class=" not in table.split("<tbody>")[1]
 
 

@@ -12,6 +12,8 @@ from rich.text import Text
 _NAMES = {
     "nll": "NLL",
     "nees": "NEES",
+    "moment_nll": "NLL of the moments",
+    "coverage_50": "coverage of 50 % intervals",
     "coverage_90": "coverage of 90 % intervals",
     "translation_error": "translation error (m/m)",
     "rotation_error": "rotation error (°/m)",

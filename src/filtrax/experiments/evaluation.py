@@ -1,5 +1,6 @@
 """What is reported of trained filters, and what a report shows of them."""
 
+import dataclasses
 import functools
 from statistics import NormalDist
 from typing import Any
@@ -64,6 +65,8 @@ class Evaluation:
         self.keys = jnp.stack([jr.key(TEST_SEED)] * count)
         seeing, readings = encoded(self.model, self.data, self.keys)
         data = self.data if readings is None else without_images(self.data, self.model)
+        features = jax.tree.map(lambda leaf: leaf[:, :SHOWN_SEQUENCES], readings)
+        self._shown_inputs = seeing, _shown(data), features
         parts = (self.filt, seeing, data, self.perturbations, self.keys)
         steps = evaluate(score, *parts, readings=readings)
         self.steps: dict[str, np.ndarray] = jax.tree.map(np.asarray, steps)
@@ -157,12 +160,15 @@ class Evaluation:
 
     def _shown_beliefs(self, member: int, perturbation: int) -> dict[str, np.ndarray]:
         """Estimates, particles and images of the sequences that are shown."""
-        filt, model = select((self.filt, self.model), member)
-        data = jax.tree.map(lambda leaf: leaf[:SHOWN_SEQUENCES], self.data)
+        seeing, data, features = self._shown_inputs
+        filt, model, readings = select((self.filt, seeing, features), member)
+        if readings is not None:
+            data = dataclasses.replace(data, readings=readings)
         start = jnp.asarray(self.perturbations[perturbation], data.initial.dtype)
         beliefs, moments, errors = _believe(filt, model, data, start, jr.key(TEST_SEED))
         task, means = self.experiment.task, np.asarray(moments.mean)
-        sequences = [select(data, i) for i in range(len(means))]
+        pictured = _shown(self.data)
+        sequences = [select(pictured, i) for i in range(len(means))]
         drawn = {
             "means": means,
             "errors": np.asarray(errors),
@@ -247,6 +253,10 @@ def _measure(inputs: tuple[Trajectory, Any], model: Any, keys: Any) -> dict[str,
         return eqx.filter_vmap(member, in_axes=members)(model, features, keys)
 
     return jax.vmap(one)(*inputs)
+
+
+def _shown(data: Trajectory) -> Trajectory:
+    return jax.tree.map(lambda leaf: leaf[:SHOWN_SEQUENCES], data)
 
 
 @eqx.filter_jit

@@ -57,14 +57,12 @@ def _known_columns(runs: Sequence[Run]) -> list[Column]:
         *_rate_columns(),
         *_error_columns(),
         Column("nll", "NLL", "mean negative log density of the truth", _as_it_is),
+        Column(
+            "moment_nll", "NLL of the moments", "that of a Gaussian with these moments", _as_it_is
+        ),
         Column("sensor_error", "Sensor error", "mean distance of the sensor's values", _as_it_is),
         _nees_column(runs),
-        Column(
-            "coverage_90",
-            "Coverage 90 %",
-            "how often the truth lies in the central 90 % interval",
-            lambda value: abs(value - 0.9),
-        ),
+        *(_coverage_column(percent) for percent in (50, 90)),
         Column(
             "noise_correlation",
             "Noise correlation",
@@ -101,6 +99,12 @@ def _error_columns() -> list[Column]:
         Column(name, f"{_words(name)} ({unit})", f"mean error of the {what[name]}", _as_it_is)
         for name, unit in ERRORS.items()
     ]
+
+
+def _coverage_column(percent: int) -> Column:
+    meaning = f"how often the truth lies in the central {percent} % interval"
+    far = lambda value: abs(value - percent / 100)  # noqa: E731
+    return Column(f"coverage_{percent}", f"Coverage {percent} %", meaning, far)
 
 
 def _nees_column(runs: Sequence[Run]) -> Column:
