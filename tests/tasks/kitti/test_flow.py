@@ -2,7 +2,9 @@ import jax
 import numpy as np
 import pytest
 
-from filtrax.tasks.kitti.flow import DISTANCES, estimate_motion, rough_distance, with_halfway
+from filtrax.tasks.kitti.flow import estimate_motion, rough_distance
+from filtrax.tasks.kitti.flow.pairs import with_halfway
+from filtrax.tasks.kitti.flow.search import DISTANCES
 from filtrax.tasks.kitti.image_filters import blurred, halved, sampled
 from filtrax.tasks.kitti.motion import states, steps
 from filtrax.tasks.kitti.streets import Street, drive_path
