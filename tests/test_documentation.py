@@ -12,6 +12,7 @@ follow from the records.
 
 import dataclasses
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -287,6 +288,29 @@ def test_the_tables_are_those_of_the_records():
     specification.loader.exec_module(records)
     for page in records.PAGES:
         assert page.read_text() == records.with_tables(page)
+
+
+def test_what_is_said_of_real_images_follows_from_the_records():
+    """Sentences have no markers: figures in them that a new record left behind are rejected."""
+
+    def scores(name):
+        record = json.loads((ROOT / "results" / "real" / f"{name}.json").read_text())
+        return record["scores"]["test"]
+
+    filtered, recurrent = scores("flow_ekf"), scores("flow_lstm")
+    errors = [filtered["mean"][f"{kind}_error"] for kind in ("translation", "rotation")]
+    share = f"{100 * filtered['mean']['coverage_90']:.0f} %"
+    readme = (ROOT / "README.md").read_text()
+    assert "[{:.3f} m and {:.3f}° for each metre]".format(*errors) in readme
+    assert f"hold the truth {share} of the time" in readme
+    page = " ".join((ROOT / "docs" / "how_to" / "real_kitti.md").read_text().split())
+    assert f"90 % regions of the Kalman filters, {share} hold the truth" in page
+    each = [member["metrics"]["translation_error"] for member in recurrent["members"]]
+    assert f"from {min(each):.3f} to {max(each):.3f} m/m" in page
+    back = sum(member["rollbacks"] for member in recurrent["members"])
+    assert f"they were set back {back} times in training" in page
+    for name in ("flow_ekf", "flow_ukf", "flow_pf_m_lrn"):
+        assert not any(member["rollbacks"] for member in scores(name)["members"])
 
 
 def test_the_page_of_results_is_that_of_the_records():
