@@ -183,11 +183,16 @@ class Augment:
     def __call__(self, trajectory: Trajectory, key: Key) -> Trajectory:
         if self.settings.changes_images:
             trajectory = self._with_other_images(trajectory, key)
+        if self.settings.turn > 0:
+            trajectory = self._turned(trajectory, jr.fold_in(key, 0))
+        return trajectory
+
+    def _turned(self, trajectory: Trajectory, key: Key) -> Trajectory:
+        """The sub-sequence in another direction; what is known of its start is alike in all."""
         states = _all_states(trajectory)
-        draw = jr.uniform(jr.fold_in(key, 0), (), states.dtype, -1.0, 1.0)
-        turn = self.settings.turn * draw
+        angle = self.settings.turn * jr.uniform(key, (), states.dtype, -1.0, 1.0)
         zero = jnp.zeros(len(states), states.dtype)
-        return _with_states(trajectory, turned_states(states, zero + turn, zero))
+        return _with_states(trajectory, turned_states(states, zero + angle, zero))
 
     def _with_other_images(self, trajectory: Trajectory, key: Key) -> Trajectory:
         mirror_key, yaw_key, light_key, noise_key = jr.split(key, 4)
