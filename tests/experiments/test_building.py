@@ -146,3 +146,8 @@ def test_scores_choose_by_what_the_stage_is_for():
     assert isinstance(score, ObjectiveScore)
     assert score.objective is process_nll
     assert isinstance(stage_of(objective="likelihood", model=LEARNED).score.objective, eqx.Module)
+    # A likelihood that is trained beside the sensor must not be forgotten by the choice.
+    both = stage_of(objective="sensor", model=LEARNED)
+    assert both.score.objective.terms == both.objective.terms
+    assert len(both.score.objective.terms) == 2
+    assert stage_of(objective="sensor").score.objective is sensor_nll

@@ -118,24 +118,28 @@ def build_stage(experiment: Experiment, settings: StageSettings) -> Stage:
 def _objective(experiment: Experiment, settings: StageSettings) -> Objective:
     """The stage's main objective, what is added to it, and their weights."""
     terms = _weights(experiment, settings)
-    learned = experiment.model.likelihood != "gaussian"
     if settings.objective == "filter":
         warmup = Until(settings.sensor_warmup, settings.sensor_weight)
         terms[sensor_nll] = warmup
-        if learned:
+        if _learns_likelihood(experiment):
             terms.setdefault(_contrast(experiment), warmup)
-    if settings.objective == "sensor" and learned:
-        terms.setdefault(_contrast(experiment), 1.0)
     if settings.weight_decay > 0:
         terms[l2] = settings.weight_decay
     return weighted(terms)
 
 
 def _weights(experiment: Experiment, settings: StageSettings) -> dict[Objective, Any]:
-    """The stage's main objective and the terms that it names, with their weights."""
+    """The stage's main objective and its terms, with weights that stay: what validation sees."""
     known = {LIKELIHOOD_TERM: _contrast(experiment), **experiment.task.terms}
     named = {known[term.name]: term.weight for term in settings.terms}
-    return {_main(experiment, settings): settings.loss_weight} | named
+    terms = {_main(experiment, settings): settings.loss_weight} | named
+    if settings.objective == "sensor" and _learns_likelihood(experiment):
+        terms.setdefault(_contrast(experiment), 1.0)
+    return terms
+
+
+def _learns_likelihood(experiment: Experiment) -> bool:
+    return experiment.model.likelihood != "gaussian"
 
 
 def _main(experiment: Experiment, settings: StageSettings) -> Objective:
@@ -153,6 +157,5 @@ def _contrast(experiment: Experiment) -> LikelihoodContrast:
 def _score(experiment: Experiment, settings: StageSettings) -> Score:
     if settings.objective == "filter":
         return tracking(experiment.loss(settings.loss))
-    if settings.terms:
-        return ObjectiveScore(weighted(_weights(experiment, settings)))
-    return ObjectiveScore(_main(experiment, settings))
+    terms = _weights(experiment, settings)
+    return ObjectiveScore(weighted(terms) if len(terms) > 1 else _main(experiment, settings))
