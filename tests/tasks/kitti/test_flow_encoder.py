@@ -176,8 +176,8 @@ def quick_flow(monkeypatch):
     ids=["ekf", "particle", "lstm"],
 )
 def test_flow_is_computed_once_and_what_is_learned_of_it_trains(filt, changes, quick_flow):
-    # Rejects images that stay in memory, heads of another number of features, and drives that may
-    # not be turned although that leaves their images alone.
+    # Rejects images that stay in memory, heads of another number of features, drives that may not
+    # be turned although that leaves their images alone, and a long time without a word.
     task = tiny_task(velocities="aligned", augmentation=Augmentation(turn=180.0))
     model = dataclasses.replace(SETTINGS, process="analytical", **changes)
     stage = StageSettings(num_epochs=1, length=2, frames_per_batch=8, warmup_steps=1)
@@ -185,7 +185,9 @@ def test_flow_is_computed_once_and_what_is_learned_of_it_trains(filt, changes, q
     data, validation = task.data("train"), task.data("validation")
     both = build_ensemble(experiment, data)
     arguments = (*both, data, validation, task.perturbations(), [0, 1])
-    training = Training(build_stages([experiment], 0), *arguments)
+    said = []
+    training = Training(build_stages([experiment], 0), *arguments, tell=said.append)
+    assert len(said) == 1
     assert training.readings.shape == (2, *data.states.shape[:2], len(FEATURES))
     assert "frames" not in first_set(training.data).context
     del CALLS[:]
