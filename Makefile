@@ -18,17 +18,17 @@ demo: $(READY)
 	$(BIN)/filtrax demo
 
 test: $(READY)
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not documentation and not speed and not long"
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not documentation and not speed and not long and not golden"
 
 long: $(READY)
-	$(BIN)/pytest -n 2 --dist loadgroup -m long
+	$(BIN)/pytest -n 2 --dist loadgroup -m "long or golden"
 
 docs: $(READY)
 	$(BIN)/pytest -n 2 --dist loadgroup -m documentation
 
-# What the three above run, in one go: it starts once, and both cores are busy to the end.
+# What the three above run but golden numbers, in one go: both cores are busy to the end.
 whole: $(READY)
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not speed"
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not speed and not golden"
 
 # Every cell of every table at its smallest: about half an hour on two cores.
 # What is done is not run again, so that it can be interrupted.

@@ -76,6 +76,7 @@ def _learned(name: str, batch: int) -> Call:
         def one(readings):
             trajectory = filtrax.Trajectory(jnp.zeros(4), jnp.eye(4), None, readings)
             _, info = filter_trajectory(filt, model, trajectory, key=jr.key(0))
+            assert info.log_likelihood is not None
             return -info.log_likelihood.mean()
 
         return jax.vmap(one)(readings).mean()

@@ -175,7 +175,7 @@ def main(only: list[str]) -> None:
     for name in cases():
         if not only or name in only:
             kept["losses"][name] = [float(f"{loss:.10g}") for loss in losses(name)]
-            print(name, *kept["losses"][name], flush=True)
+            sys.stdout.write(f"{name} {kept['losses'][name]}\n")
             FILE.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 

@@ -6,7 +6,7 @@ import jaxlib
 import numpy as np
 import pytest
 
-import cases
+from golden import cases
 
 QUICK = ("disc_ekf",)
 GOLDEN = cases.golden()
@@ -28,7 +28,10 @@ def test_data_are_the_same_to_the_bit(name):
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in cases.cases()],
+    [
+        pytest.param(name, marks=[] if name in QUICK else pytest.mark.golden)
+        for name in cases.cases()
+    ],
 )
 def test_five_training_steps_have_the_same_losses(name):
     """Rejects other initial weights, batches, random numbers, filters, losses and optimizers."""
