@@ -26,7 +26,7 @@ from filtrax.losses import nll
 from filtrax.tasks.disc import DiscModel, DiscTask
 from filtrax.training.ensembles import Training
 from filtrax.training.evaluation import evaluate, tracking
-from filtrax.training.objectives import Until, filtering, sensor_nll, weighted
+from filtrax.training.objectives import StepSchedule, filtering, sensor_nll, weighted
 
 PAPER_NLL = {0.1: 9.1, 3.0: 9.24, 9.0: 11.10}
 NEVER = 1e30
@@ -85,7 +85,7 @@ def train(
         model=model,
         stages=(StageSettings(num_epochs=num_epochs, learning_rates=(1.0,) * len(variants)),),
     )
-    warmup = Until(numbers.pop("sensor_warmup"), numbers.pop("sensor_weight"))
+    warmup = StepSchedule(numbers.pop("sensor_warmup"), numbers.pop("sensor_weight"))
     stage = dataclasses.replace(
         build_stage(experiment, experiment.stages[0]),
         objective=weighted({filtering(nll): 1.0, sensor_nll: warmup}),

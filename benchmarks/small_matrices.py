@@ -4,7 +4,7 @@
 
 Prints, for each size, the time of the first call (compilation included) and the median time of a
 value-and-gradient of a batch of 128 sequences of 50 steps in float32, and how far the loss is from
-that in float64 on the CPU. `filtrax.small_matrices.LARGEST_UNROLLED` rests on its output.
+that in float64 on the CPU. `filtrax.linalg._small.LARGEST_UNROLLED` rests on its output.
 """
 
 import json

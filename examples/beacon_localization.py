@@ -15,12 +15,12 @@ polar = filtrax.Space(("range", "bearing"), angles=("bearing",))
 prior = filtrax.Gaussian(jnp.zeros(3), jnp.diag(jnp.asarray([0.2, 0.2, 0.1]) ** 2))
 
 
-def drive(state, control):
-    heading, (speed, turn) = state[2], control
+def drive(state, command):
+    heading, (speed, turn) = state[2], command
     return state + jnp.stack([speed * jnp.cos(heading), speed * jnp.sin(heading), turn])
 
 
-def see_beacon(state):
+def see_beacon(state, command):
     x, y = jnp.asarray([3.0, 8.0]) - state[:2]
     return jnp.stack([jnp.hypot(x, y), jnp.arctan2(y, x) - state[2]])
 
@@ -35,8 +35,8 @@ def build_model(process_std, sensor_std):
 
 # Recorded drives: 64 to learn from and one to test on.
 truth = build_model([0.05, 0.05, 0.01], [0.3, 0.05])
-controls = jnp.tile(jnp.asarray([0.5, 0.1]), (30, 1))
-record = jax.vmap(lambda key: filtrax.simulate(truth, prior, controls, key=key))
+commands = jnp.tile(jnp.asarray([0.5, 0.1]), (30, 1))
+record = jax.vmap(lambda key: filtrax.simulate(truth, prior, inputs=commands, key=key))
 drives = record(jr.split(jr.key(0), 65))
 train = jax.tree.map(lambda leaf: leaf[:64], drives)
 test = jax.tree.map(lambda leaf: leaf[64], drives)
@@ -50,8 +50,8 @@ ekf, model, _ = filtrax.fit(
 
 
 def distance(filt, model):
-    beliefs = filtrax.run(filt, model, prior, test.controls, test.readings, key=jr.key(3))
-    return filtrax.metrics.mean_distance(beliefs, test.states, pose, components=("x", "y"))
+    result = filtrax.run(filt, model, prior, test.readings, inputs=test.inputs, key=jr.key(3))
+    return filtrax.metrics.mean_distance(result.beliefs, test.states, pose, components=("x", "y"))
 
 
 print(f"distance with guessed noise: ExtendedKalmanFilter {distance(ekf, guess):.3f}")

@@ -16,7 +16,7 @@ import filtrax
 space = filtrax.Space(("position", "velocity"))
 
 
-def drift(state, control):
+def drift(state, inputs):
     position, velocity = state
     return jnp.stack([position + velocity, 0.9 * velocity])
 
@@ -27,7 +27,7 @@ def build_model(process_std, sensor_std):
         observation_space=space,
         process=drift,
         process_noise=filtrax.constant_noise(process_std),
-        observe=lambda state: state,
+        observe=lambda state, inputs: state,
         sensor=filtrax.DirectSensor(filtrax.constant_noise(sensor_std)),
     )
 
@@ -54,5 +54,5 @@ _, model, history = filtrax.fit(
 print(f"negative log-likelihood of a step: {history.loss[0]:.2f} -> {history.loss[-1]:.2f}")
 learned = {"process": model.process_noise, "sensor": model.sensor.noise}
 for name, noise in learned.items():
-    std = [f"{variance**0.5:.2f}" for variance in jnp.diagonal(noise.covariance())]
-    print(f"{name:8} std: true {true_std[name]}, learned [{', '.join(std)}]")
+    std = ", ".join(f"{value:.2f}" for value in noise.std)
+    print(f"{name:8} std: true {true_std[name]}, learned [{std}]")

@@ -26,22 +26,22 @@ model = filtrax.StateSpaceModel(
     observation_space=filtrax.Space(("height",)),
     process=swing,
     process_noise=filtrax.constant_noise([0.01, 0.05]),
-    observe=lambda state: -jnp.cos(state[:1]),
+    observe=lambda state, torque: -jnp.cos(state[:1]),
     sensor=filtrax.DirectSensor(filtrax.constant_noise([0.05])),
 )
 prior = filtrax.Gaussian([1.0, 0.0], jnp.diag(jnp.asarray([0.01, 0.01])))
 torques = jnp.sin(jnp.arange(400) / 20)
-episode = filtrax.simulate(model, prior, torques, key=jr.key(0))
+episode = filtrax.simulate(model, prior, inputs=torques, key=jr.key(0))
 
 loop = filtrax.online(filtrax.UnscentedKalmanFilter(), model)
-belief = loop.init(prior, key=jr.key(1))
+belief = loop.init(prior)
 arrived = np.random.default_rng(0).random(400) > 0.2
 beliefs, latencies = [], []
 for t in range(400):
     torque = np.asarray(torques[t])
     reading = np.asarray(episode.readings[t]) if arrived[t] else np.full(1, np.nan)
     begin = time.perf_counter()
-    belief, info = loop.step(belief, torque, reading, observed=arrived[t], key=jr.key(t))
+    belief, info = loop.step(belief, reading, inputs=torque, observed=arrived[t])
     jax.block_until_ready(belief)
     latencies.append(time.perf_counter() - begin)
     beliefs.append(belief)

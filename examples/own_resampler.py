@@ -44,15 +44,15 @@ class Shrinkage(AbstractResampler):
 # A constant to be estimated: nothing but the resampler can keep the particles apart.
 line = filtrax.Space(("constant",))
 model = filtrax.StateSpaceModel(
-    line, line, lambda x, control: x, filtrax.constant_noise([0.0]), lambda x: x,
-    filtrax.DirectSensor(filtrax.constant_noise([1.0])),
+    process=lambda x, inputs: x, process_noise=filtrax.constant_noise([0.0]),
+    observe=lambda x, inputs: x, sensor=filtrax.DirectSensor(filtrax.constant_noise([1.0])),
 )  # fmt: skip
 prior = filtrax.Gaussian([0.0], [[25.0]])
 readings = filtrax.simulate(model, prior, num_steps=100, key=jr.key(0)).readings
 print(f"exact: {readings.sum() / 100.04:.3f} ± {100.04**-0.5:.3f}")
 for resampler in (Systematic(), Soft(0.1, GoldenRatio()), Shrinkage(line, GoldenRatio())):
     filt = filtrax.ParticleFilter(num_particles=500, resampler=resampler)
-    particles = filtrax.run(filt, model, prior, None, readings, key=jr.key(1))
+    particles = filtrax.run(filt, model, prior, readings, key=jr.key(1)).beliefs
     last = jax.tree.map(lambda leaf: leaf[-1], particles)
     mean, variance = last.moments(line).mean[0], last.moments(line).covariance[0, 0]
     name, distinct = type(resampler).__name__, len(np.unique(last.states))

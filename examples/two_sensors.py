@@ -1,6 +1,6 @@
 """Fuse two sensors that report at different rates, on a clock that ticks unevenly.
 
-The time since the last step is a control, which process and noise both use. Each sensor keeps
+The time since the last step is an input, which process and noise both use. Each sensor keeps
 its own noise and its own mask.
 """
 
@@ -24,14 +24,9 @@ class RandomAcceleration(AbstractNoise):
     def size(self):
         return 2
 
-    def __call__(self, *inputs):
-        _, dt = inputs
+    def __call__(self, state, dt):
         rows = [[dt / 3**0.5, 0.0], [3**0.5 / 2, 0.5]]
         return self.intensity * jnp.sqrt(dt) * jnp.asarray(rows)
-
-    def covariance(self, *inputs):
-        factor = self(*inputs)
-        return factor @ factor.T
 
 
 odometer = filtrax.DirectSensor(filtrax.constant_noise([0.1]))  # sees the velocity
@@ -40,20 +35,19 @@ model = filtrax.StateSpaceModel(
     state_space=motion, observation_space=filtrax.Space(("speed", "location")),
     process=lambda state, dt: jnp.stack([state[0] + dt * state[1], state[1]]),
     process_noise=RandomAcceleration(0.5),
-    observe=lambda state: jnp.stack([state[1], state[0]]),
+    observe=lambda state, dt: jnp.stack([state[1], state[0]]),
     sensor=filtrax.stack_sensors(odometer, satellite),
 )  # fmt: skip
 prior = filtrax.Gaussian(jnp.zeros(2), jnp.eye(2))
 dt = jr.uniform(jr.key(0), (500,), minval=0.01, maxval=0.3)
-drive = filtrax.simulate(model, prior, dt, key=jr.key(1))
+drive = filtrax.simulate(model, prior, inputs=dt, key=jr.key(1))
 
 always, never = jnp.ones(500, bool), jnp.zeros(500, bool)
 fixes = jnp.arange(500) % 20 == 0  # a satellite fix in one of 20 steps
 masks = {"odometer": (always, never), "satellite": (never, fixes), "both": (always, fixes)}
 for name, observed in masks.items():
     beliefs = filtrax.run(
-        filtrax.ExtendedKalmanFilter(), model, prior, dt, drive.readings,
-        observed=observed, key=jr.key(2),
-    )  # fmt: skip
+        filtrax.ExtendedKalmanFilter(), model, prior, drive.readings, inputs=dt, observed=observed
+    ).beliefs
     errors = filtrax.metrics.component_errors(beliefs, drive.states, motion)
     print(f"{name:9} " + ", ".join(f"{c} error {e:.3f}" for c, e in errors.items()))

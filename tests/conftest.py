@@ -4,16 +4,20 @@ import atexit
 import gc
 import importlib
 import os
+import platform
 import shutil
 import tempfile
 
 # Tests compile much and run little: the compiler's optimizations cost more than they save, and so
-# do its threads, since tests run side by side.
-os.environ.setdefault(
-    "XLA_FLAGS",
-    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
+# do its threads, since tests run side by side. One set of instructions rounds alike on all machines.
+FLAGS = [
+    "--xla_backend_optimization_level=0",
+    "--xla_cpu_use_fusion_emitters=false",
     "--xla_cpu_parallel_codegen_split_count=1",
-)
+]
+if platform.machine() == "x86_64":
+    FLAGS.append("--xla_cpu_max_isa=AVX2")
+os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
 
 # What one process has compiled, no other of the same run compiles again: workers inherit the
 # variables of the process that starts them, and so do the commands that tests run.
@@ -67,8 +71,8 @@ def key():
 @pytest.fixture
 def unrolled_algebra(monkeypatch):
     """Unrolls as large matrices as a GPU does, whatever this machine is."""
-    largest = importlib.import_module("filtrax.small_matrices").LARGEST_UNROLLED
-    monkeypatch.setattr("filtrax.small_matrices.LARGEST_UNROLLED_ON_CPU", largest)
+    largest = importlib.import_module("filtrax.linalg._small").LARGEST_UNROLLED
+    monkeypatch.setattr("filtrax.linalg._small.LARGEST_UNROLLED_ON_CPU", largest)
     jax.clear_caches()
     yield
     jax.clear_caches()
@@ -77,7 +81,7 @@ def unrolled_algebra(monkeypatch):
 @pytest.fixture
 def on_gpu(monkeypatch):
     """Traces programs as for a GPU."""
-    monkeypatch.setattr("filtrax.fusion.for_gpu", lambda: True)
+    monkeypatch.setattr("filtrax.accelerate.fusion.for_gpu", lambda: True)
     jax.clear_caches()
     yield
     jax.clear_caches()

@@ -25,8 +25,8 @@ class Encoder(eqx.Module):
 
     matrix: jax.Array
 
-    def __call__(self, reading, context, *, key):
-        del context, key
+    def __call__(self, reading, inputs, context, *, key):
+        del inputs, context, key
         ENCODED.append(reading.shape)
         return jnp.tanh(self.matrix @ reading)
 
@@ -70,7 +70,6 @@ def trajectories(count, seed):
     return Trajectory(
         initial=paths[:, 0],
         initial_covariance=np.tile(0.2 * np.eye(2), (count, 1, 1)),
-        controls=None,
         readings=jnp.asarray(readings),
         states=jnp.asarray(paths[:, 1:]),
     )

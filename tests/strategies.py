@@ -35,16 +35,15 @@ def space_arguments(draw, size=3):
     space itself is made in the test.
     """
     names = [f"c{i}" for i in range(size)]
-    circular, bounds, scale = {}, {}, {}
+    circular, bounds = {}, {}
     for name in names:
         kind = draw(st.sampled_from(["angle", "bounded", "free"]))
-        scale[name] = draw(st.floats(1e-3, 1e3))
         if kind == "angle":
             circular[name] = draw(periods())
         if kind == "bounded":
-            lower = draw(st.floats(-10, 10, allow_subnormal=False))
+            lower = draw(st.floats(-10, 10, width=32, allow_subnormal=False))
             bounds[name] = (lower, lower + draw(st.floats(0.1, 10)))
-    return {"names": names, "angles": circular, "bounds": bounds, "scale": scale}
+    return {"names": names, "angles": circular, "bounds": bounds}
 
 
 @st.composite

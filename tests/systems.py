@@ -25,11 +25,11 @@ class Linear(eqx.Module):
     """A matrix as a process or an observation, so that one compiled program serves many."""
 
     state: jax.Array
-    control: jax.Array | None = None
+    inputs: jax.Array | None = None
 
-    def __call__(self, state, control=None):
+    def __call__(self, state, inputs=None):
         moved = self.state @ state
-        return moved if self.control is None else moved + self.control @ control
+        return moved if self.inputs is None else moved + self.inputs @ inputs
 
 
 def linear_model(system: LinearSystem, dtype=float) -> tuple[StateSpaceModel, Gaussian]:
@@ -82,17 +82,18 @@ POSE = Space(("x", "y", "heading"), angles=("heading",))
 POLAR = Space(("range", "bearing"), angles=("bearing",))
 
 
-def drive(state, control):
-    """A unicycle: control is (distance, turn)."""
+def drive(state, inputs):
+    """A unicycle: inputs are (distance, turn)."""
     x, y, heading = state
-    distance, turn = control
+    distance, turn = inputs
     return jnp.stack(
         [x + distance * jnp.cos(heading), y + distance * jnp.sin(heading), heading + turn]
     )
 
 
-def see_beacon(state):
+def see_beacon(state, inputs):
     """Range and bearing of a beacon."""
+    del inputs
     offset = jnp.asarray([6.0, 2.0], state.dtype) - state[:2]
     bearing = jnp.arctan2(offset[1], offset[0]) - state[2]
     return jnp.stack([jnp.sqrt(offset @ offset), bearing])
@@ -110,9 +111,9 @@ def beacon_model(process_std=(0.1, 0.1, 0.05), sensor_std=(0.2, 0.1)) -> StateSp
     )
 
 
-def skid(state, control):
+def skid(state, inputs):
     """A unicycle whose wheels spin: it turns, and hardly moves."""
-    distance, turn = control
+    distance, turn = inputs
     return drive(state, jnp.stack([0.2 * distance, turn]))
 
 
@@ -135,8 +136,8 @@ def beacon_prior() -> Gaussian:
 
 
 def beacon_trajectory(num_steps: int, seed: int = 0) -> filtrax.Trajectory:
-    controls = jnp.tile(jnp.asarray([0.3, 0.15]), (num_steps, 1))
-    return filtrax.simulate(beacon_model(), beacon_prior(), controls, key=jr.key(seed))
+    inputs = jnp.tile(jnp.asarray([0.3, 0.15]), (num_steps, 1))
+    return filtrax.simulate(beacon_model(), beacon_prior(), inputs=inputs, key=jr.key(seed))
 
 
 def kalman_filters() -> dict[str, filtrax.filters.AbstractFilter]:
@@ -149,20 +150,20 @@ def kalman_filters() -> dict[str, filtrax.filters.AbstractFilter]:
     }
 
 
-def all_filters(space: Space = POSE, observed: int = 2, control_size: int = 2):
+def all_filters(space: Space = POSE, observed: int = 2, input_size: int = 2):
     """One of each kind, and the options that change their arithmetic."""
     scaled = filtrax.Scaling(kappa=-1.0)
     return kalman_filters() | {
         "ukf_paper": filtrax.UnscentedKalmanFilter(redraw=False),
         "ukf_dropped_centre": filtrax.UnscentedKalmanFilter(scaled, drop_negative_centre=True),
         "mcukf_paper": filtrax.MonteCarloUnscentedKalmanFilter(num_samples=24, redraw=False),
-        "imm": filtrax.InteractingFilter(),
+        "imm": filtrax.IMMFilter(),
         "pf": filtrax.ParticleFilter(num_particles=30),
         "pf_whitened": filtrax.ParticleFilter(num_particles=30, whiten_noise=True),
         "lstm": filtrax.RecurrentFilter(
-            space,
+            filtrax.Features(space),
             observed,
-            control_size=control_size,
+            input_size=input_size,
             hidden_size=8,
             num_layers=2,
             decoder_sizes=(8,),

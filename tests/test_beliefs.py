@@ -150,13 +150,13 @@ def test_a_covariance_that_went_through_single_precision_is_not_refused():
     assert Gaussian(jnp.zeros(6, jnp.float32), covariance).covariance.dtype == jnp.float32
 
 
-def test_smoothed_moments_add_the_covariance_of_the_kernel():
+def test_kernel_moments_add_the_covariance_of_the_kernel():
     # Rejects the factor in the place of the covariance.
     factor = np.asarray([[2.0, 0.0], [1.0, 0.5]])
     states, log_weights = np.asarray([[0.0, 175.0], [4.0, -175.0]]), np.log([0.25, 0.75])
     belief = Particles(
         jnp.asarray(states), jnp.asarray(log_weights), jnp.asarray(0), jnp.asarray(factor)
     )
-    plain, smoothed = belief.moments(SPACE), belief.smoothed_moments(SPACE)
-    np.testing.assert_array_equal(smoothed.mean, plain.mean)
-    np.testing.assert_allclose(smoothed.covariance, plain.covariance + factor @ factor.T)
+    plain, wide = belief.moments(SPACE), belief.kernel_moments(SPACE)
+    np.testing.assert_array_equal(wide.mean, plain.mean)
+    np.testing.assert_allclose(wide.covariance, plain.covariance + factor @ factor.T)

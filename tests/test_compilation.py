@@ -1,5 +1,6 @@
 """A second call with the same shapes compiles nothing, and the first one compiles fast."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -24,21 +25,14 @@ class Counter:
     def __init__(self):
         self.traces = 0
 
-    def __call__(self, state, control):
+    def __call__(self, state, inputs):
         self.traces += 1
-        return drive(state, control)
+        return drive(state, inputs)
 
 
 def counted_model(counter, std=0.1):
     known = beacon_model(process_std=(std, std, std))
-    return filtrax.StateSpaceModel(
-        known.state_space,
-        known.observation_space,
-        counter,
-        known.process_noise,
-        known.observe,
-        known.sensor,
-    )
+    return dataclasses.replace(known, process=counter)
 
 
 def test_run_is_traced_once_for_all_values():
@@ -49,9 +43,8 @@ def test_run_is_traced_once_for_all_values():
             filt,
             counted_model(counter, std),
             trajectory.prior,
-            trajectory.controls,
             trajectory.readings,
-            key=jr.key(0),
+            inputs=trajectory.inputs,
         )
         if trajectory is first:
             after_the_first = counter.traces
@@ -62,11 +55,12 @@ def test_online_is_traced_once_for_arrays_numbers_and_missing_readings():
     counter = Counter()
     loop = filtrax.online(filtrax.ParticleFilter(num_particles=5), counted_model(counter))
     belief = loop.init(beacon_prior(), key=jr.key(0))
-    belief, _ = loop.step(belief, np.zeros(2), np.ones(2), key=jr.key(0))
+    belief, _ = loop.step(belief, np.ones(2), inputs=np.zeros(2), key=jr.key(0))
     after_the_first = counter.traces
     for t, reading in enumerate((jnp.ones(2), np.ones(2), np.full(2, np.nan))):
         seen = bool(np.isfinite(reading).all())
-        belief, _ = loop.step(belief, jnp.zeros(2), reading, observed=seen, key=jr.key(t))
+        known = {"inputs": jnp.zeros(2), "observed": seen, "key": jr.key(t)}
+        belief, _ = loop.step(belief, reading, **known)
     assert counter.traces == after_the_first > 0
 
 

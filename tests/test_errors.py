@@ -32,11 +32,11 @@ def model_with(**parts):
 def run(filt=EKF, model=None, **changes):
     arguments = {
         "prior": beacon_prior(),
-        "controls": TRAJECTORY.controls,
         "readings": TRAJECTORY.readings,
+        "inputs": TRAJECTORY.inputs,
     } | changes
     model = beacon_model() if model is None else model
-    return filtrax.run(filt, model, **arguments, key=jr.key(0))
+    return filtrax.run(filt, model, **arguments, key=jr.key(0)).beliefs
 
 
 def fit(**changes):
@@ -53,18 +53,18 @@ def fit(**changes):
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"process": lambda x, u: x[:2]}, r"process\(state, control\).*\(3,\).*\(2,\)"),
+        ({"process": lambda x, u: x[:2]}, r"process\(state, inputs\).*\(3,\).*\(2,\)"),
         (
             {"process_noise": filtrax.constant_noise([0.1, 0.1])},
             r"process_noise.*\(3, 3\).*\(2, 2\)",
         ),
-        ({"observe": lambda x: x}, r"observe\(state\).*\(2,\).*\(3,\)"),
+        ({"observe": lambda x, u: x}, r"observe\(state, inputs\).*\(2,\).*\(3,\)"),
         (
             {"sensor": filtrax.DirectSensor(filtrax.constant_noise([0.1]))},
             r"covariance of the sensor.*\(2, 2\).*\(1, 1\)",
         ),
         (
-            {"sensor": lambda r, c, *, key: filtrax.Measurement(r[:1], jnp.eye(1))},
+            {"sensor": lambda r, u, c, *, key: filtrax.Measurement(r[:1], jnp.eye(1))},
             r"value of the sensor.*\(2,\).*\(1,\)",
         ),
     ],
@@ -94,8 +94,8 @@ def test_a_covariance_that_is_none(covariance, message):
 
 
 def test_sequences_of_different_length():
-    with pytest.raises(ValueError, match=r"`controls`.*length 4.*\(3, 2\)"):
-        run(controls=TRAJECTORY.controls[:3])
+    with pytest.raises(ValueError, match=r"`inputs`.*length 4.*\(3, 2\)"):
+        run(inputs=TRAJECTORY.inputs[:3])
     with pytest.raises(ValueError, match=r"`observed`.*length 4.*\(5,\)"):
         run(observed=jnp.ones(5, bool))
 
@@ -118,17 +118,17 @@ def test_readings_that_are_not_finite_and_not_masked():
             data=filtrax.Trajectory(
                 TRAJECTORY.initial,
                 TRAJECTORY.initial_covariance,
-                TRAJECTORY.controls,
                 readings,
-                TRAJECTORY.states,
+                inputs=TRAJECTORY.inputs,
+                states=TRAJECTORY.states,
             )
         )
     loop = filtrax.online(EKF, beacon_model())
-    belief = loop.init(beacon_prior(), key=jr.key(0))
-    bad, control = np.asarray([1.0, np.inf]), np.zeros(2)
+    belief = loop.init(beacon_prior())
+    bad, inputs = np.asarray([1.0, np.inf]), np.zeros(2)
     with pytest.raises(ValueError, match="finite"):
-        loop.step(belief, control, bad, key=jr.key(0))
-    belief, _ = loop.step(belief, control, bad, observed=np.asarray([True, False]), key=jr.key(0))
+        loop.step(belief, bad, inputs=inputs)
+    belief, _ = loop.step(belief, bad, inputs=inputs, observed=np.asarray([True, False]))
     assert jnp.isfinite(belief.mean).all()
 
 
@@ -159,7 +159,7 @@ def test_an_unknown_name_in_train():
 
 def test_a_component_mask_with_a_learned_likelihood():
     sensor = filtrax.NetworkSensor(
-        lambda reading, context, *, key: reading,
+        lambda reading, inputs, context, *, key: reading,
         lambda features: features,
         filtrax.constant_noise([0.1, 0.1]),
     )
@@ -183,8 +183,8 @@ def test_what_fit_needs():
             data=filtrax.Trajectory(
                 TRAJECTORY.initial,
                 TRAJECTORY.initial_covariance,
-                TRAJECTORY.controls,
                 TRAJECTORY.readings,
+                inputs=TRAJECTORY.inputs,
             )
         )
 

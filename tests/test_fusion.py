@@ -12,7 +12,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 import filtrax
 from filtrax import fusion, linalg
 from filtrax.filters import filter_trajectory
-from filtrax.fusion import fused
+from filtrax.accelerate.fusion import fused
 from systems import beacon_model, beacon_prior, beacon_trajectory
 
 

@@ -165,13 +165,13 @@ def test_smoothed_nll_is_that_of_the_moments_of_the_mixture():
     mean = WEIGHTS @ UNWRAPPED
     offsets = UNWRAPPED - mean
     covariance = (WEIGHTS[:, None] * offsets).T @ offsets + KERNEL @ KERNEL.T
-    loss = jax.jit(lambda m: losses.smoothed_nll(PARTICLES, jnp.asarray(STATE), SPACE, m))
+    loss = jax.jit(lambda m: losses.kernel_nll(PARTICLES, jnp.asarray(STATE), SPACE, m))
     for mask in MASKS[:-1]:
         block = covariance[np.ix_(mask, mask)]
         density = multivariate_normal.logpdf(TURNED[mask], mean[mask], block)
         np.testing.assert_allclose(loss(jnp.asarray(mask)), -density)
     with pytest.raises(TypeError, match="got a Gaussian"):
-        losses.smoothed_nll(GAUSSIAN, jnp.asarray(STATE), SPACE)
+        losses.kernel_nll(GAUSSIAN, jnp.asarray(STATE), SPACE)
 
 
 def test_smoothed_nll_is_finite_where_one_particle_has_all_the_weight():
@@ -179,7 +179,7 @@ def test_smoothed_nll_is_finite_where_one_particle_has_all_the_weight():
     def both(log_weights):
         particles = Particles(PARTICLES.states, log_weights, PARTICLES.age, PARTICLES.kernel)
         state = jnp.asarray(STATE)
-        return [f(particles, state, SPACE) for f in (losses.smoothed_nll, losses.nll)]
+        return [f(particles, state, SPACE) for f in (losses.kernel_nll, losses.nll)]
 
     collapsed = jnp.asarray([0.0, -jnp.inf, -jnp.inf, -jnp.inf])
     smoothed, plain = jax.jit(both)(collapsed)

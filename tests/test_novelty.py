@@ -125,12 +125,13 @@ def test_auroc_is_the_share_of_pairs_in_order():
 # The guarded sensor, on a walk in the plane whose places are read directly
 
 
-def stay(state, control):
-    del control
+def stay(state, inputs):
+    del inputs
     return state
 
 
-def place(state):
+def place(state, inputs):
+    del inputs
     return state
 
 
@@ -156,13 +157,13 @@ def walk_detector():
 
 def run(sensor, readings, key, **options):
     filt = filtrax.ExtendedKalmanFilter()
-    return filtrax.run(filt, walk_model(sensor), PRIOR, None, readings, key=key, **options)
+    return filtrax.run(filt, walk_model(sensor), PRIOR, readings, key=key, **options).beliefs
 
 
 def test_ordinary_readings_are_filtered_as_without_a_guard(key):
     readings = jnp.asarray(0.5 * DRAW.normal(size=(20, 2)))
     guarded = GuardedSensor(DIRECT, walk_detector())
-    scores = jax.vmap(lambda r: guarded(r, None, key=key).novelty)(readings)
+    scores = jax.vmap(lambda r: guarded(r, None, None, key=key).novelty)(readings)
     assert scores.max() < 1.0
     plain, heeded = run(DIRECT, readings, key), run(guarded, readings, key)
     np.testing.assert_array_equal(heeded.mean, plain.mean)
@@ -190,7 +191,7 @@ def test_the_covariance_grows_continuously_from_the_threshold_on(key):
         4 / fitted.score(jnp.asarray(2.0 * direction))
     )  # about, as the mean is not quite zero
     readings = np.linspace(0.8, 1.4, 61)[:, None] * edge * direction
-    measured = jax.vmap(lambda reading: sensor(reading, None, key=key))(readings)
+    measured = jax.vmap(lambda reading: sensor(reading, None, None, key=key))(readings)
     variances, scores = measured.covariance[:, 0, 0], np.asarray(measured.novelty)
     assert scores.min() < 1 < scores.max()
     np.testing.assert_allclose(variances, 0.25 * np.maximum(1, scores) ** 1.5, rtol=1e-12)
@@ -214,7 +215,7 @@ def test_gradients_are_finite_everywhere(key, dtype):
 
     @jax.jit
     def total(sensor, reading):
-        measurement = sensor(reading, None, key=key)
+        measurement = sensor(reading, None, None, key=key)
         return measurement.covariance.sum() + jnp.minimum(measurement.novelty, 10.0)
 
     for factor in (0.0, 1.0, 3.5, 1e3, 1e15):
@@ -231,12 +232,12 @@ def test_a_guard_in_a_stack_warns_for_all_and_of_nothing_that_was_not_read(key):
     guarded = GuardedSensor(DIRECT, walk_detector())
     stacked = filtrax.stack_sensors(DIRECT, guarded, guarded)
     near, far = jnp.asarray([0.1, 0.2]), jnp.asarray([9.0, 0.0])
-    alone = guarded(far, None, key=key).novelty
+    alone = guarded(far, None, None, key=key).novelty
     assert alone > 1
-    assert sense(stacked, (near, near, far), None, None, key=key).novelty == alone
+    assert sense(stacked, (near, near, far), None, None, None, key=key).novelty == alone
     masks = (jnp.asarray(True), jnp.asarray(True), jnp.asarray(False))
-    assert sense(stacked, (near, near, far), masks, None, key=key).novelty < 1
-    missing = sense(guarded, jnp.full(2, jnp.nan), jnp.asarray(False), None, key=key)
+    assert sense(stacked, (near, near, far), masks, None, None, key=key).novelty < 1
+    missing = sense(guarded, jnp.full(2, jnp.nan), jnp.asarray(False), None, None, key=key)
     assert missing.novelty == 0.0
 
 
@@ -253,7 +254,7 @@ def test_a_guarded_model_is_saved_and_loaded(key, tmp_path):
     filtrax.save(tmp_path / "model.npz", filt, model)
     _, loaded = filtrax.load(tmp_path / "model.npz", filt, blank)
     far = jnp.asarray([4.0, 4.0])
-    assert loaded.sensor(far, None, key=key).novelty == model.sensor(far, None, key=key).novelty
+    assert loaded.sensor(far, None, None, key=key).novelty == model.sensor(far, None, None, key=key).novelty
 
 
 # From a trained model and its data
@@ -264,7 +265,6 @@ def walks(count, *, scale=1.0, seed=0, observed=None):
     return Trajectory(
         initial=np.zeros((count, 2)),
         initial_covariance=np.tile(np.eye(2), (count, 1, 1)),
-        controls=None,
         readings=jnp.asarray(readings),
         observed=observed,
     )
@@ -281,8 +281,8 @@ class Halved(eqx.Module):
 
     dropout: eqx.nn.Dropout
 
-    def __call__(self, reading, context, *, key):
-        del context
+    def __call__(self, reading, inputs, context, *, key):
+        del inputs, context
         return self.dropout(reading[:1], key=key)
 
 
@@ -429,9 +429,9 @@ def test_frames_are_described_by_statistics_and_by_how_far_the_car_went():
     np.testing.assert_array_equal(found["statistics"], expected)
 
 
-def glance(reading, context, *, key):
+def glance(reading, inputs, context, *, key):
     """An encoder of images that is cheaper than the task's: a few pixels of the present one."""
-    del key
+    del inputs, key
     return context["frames"][reading + 1, ::9, ::9].astype(float).ravel() / 64.0
 
 

@@ -39,8 +39,9 @@ def random_walk(process_variance, sensor_variance):
 
 def final_variance(filt, system):
     model, prior = linear_model(system)
-    readings, controls = jnp.zeros((60, 1)), jnp.zeros((60, 2))
-    return filtrax.run(filt, model, prior, controls, readings, key=jr.key(0)).covariance[-1, 0, 0]
+    readings, inputs = jnp.zeros((60, 1)), jnp.zeros((60, 2))
+    result = filtrax.run(filt, model, prior, readings, inputs=inputs, key=jr.key(0))
+    return result.beliefs.covariance[-1, 0, 0]
 
 
 def steady_variance(q, r, *, process_noise_in_gain):
@@ -86,7 +87,8 @@ def test_d3_an_iterated_filter_counts_the_observation_once(iterations):
     """A peer feeds the posterior back as prior: variances 0.333, 0.200 and 0.091."""
     model, prior = linear_model(random_walk(0.0, 0.5))
     filt = filtrax.ExtendedKalmanFilter(iterations=iterations)
-    belief = filtrax.run(filt, model, prior, jnp.zeros((1, 2)), jnp.ones((1, 1)), key=jr.key(0))
+    result = filtrax.run(filt, model, prior, jnp.ones((1, 1)), inputs=jnp.zeros((1, 2)))
+    belief = result.beliefs
     assert belief.covariance[0, 0, 0] == pytest.approx(1 / 3, rel=1e-12)
     assert belief.mean[0, 0] == pytest.approx(2 / 3, rel=1e-12)
 
@@ -94,7 +96,7 @@ def test_d3_an_iterated_filter_counts_the_observation_once(iterations):
 def test_d3_iterations_find_the_maximum_of_the_posterior():
     """What iterations are for: on a nonlinear observation they reach the Gauss-Newton optimum."""
     model, prior = linear_model(random_walk(0.0, 0.01))
-    model = eqx.tree_at(lambda m: m.observe, model, lambda state: jnp.exp(state))
+    model = eqx.tree_at(lambda m: m.observe, model, lambda state, inputs: jnp.exp(state))
     reading = jnp.asarray([[4.0]])
 
     def negative_log_posterior(x):
@@ -107,10 +109,9 @@ def test_d3_iterations_find_the_maximum_of_the_posterior():
             filtrax.ExtendedKalmanFilter(iterations=n),
             model,
             prior,
-            jnp.zeros((1, 2)),
             reading,
-            key=jr.key(0),
-        ).mean[0, 0]
+            inputs=jnp.zeros((1, 2)),
+        ).beliefs.mean[0, 0]
         for n in (1, 10)
     ]
     assert abs(means[0] - optimum) > 0.5
@@ -149,12 +150,12 @@ def test_d5_rank_deficient_process_noise_has_the_right_value_and_gradient(filt):
         covariance=np.diag([0.0, 1.0]),
     )
     value, gradient = likelihood_and_gradient(filt, system, jnp.float64)
-    controls, _, readings = data_of(system)
-    expected = oracle_likelihood(system, controls, readings)
+    inputs, _, readings = data_of(system)
+    expected = oracle_likelihood(system, inputs, readings)
     assert value == pytest.approx(expected, rel=1e-9)
     step = 1e-6
     ahead, behind = (
-        oracle_likelihood(dataclasses.replace(system, R=std**2 * np.eye(1)), controls, readings)
+        oracle_likelihood(dataclasses.replace(system, R=std**2 * np.eye(1)), inputs, readings)
         for std in (0.1 + step, 0.1 - step)
     )
     assert gradient[0] == pytest.approx((ahead - behind) / (2 * step), rel=1e-6)
@@ -164,28 +165,27 @@ def data_of(system):
     return simulate(system, np.random.default_rng(0), 200)
 
 
-def oracle_likelihood(system, controls, readings):
-    return kalman(system, controls, readings, np.ones(readings.shape, bool))[2].sum()
+def oracle_likelihood(system, inputs, readings):
+    return kalman(system, inputs, readings, np.ones(readings.shape, bool))[2].sum()
 
 
 def likelihood_and_gradient(filt, system, dtype):
     """The log-likelihood of simulated readings, and its gradient by the sensor's deviation."""
-    controls, _, readings = data_of(system)
+    inputs, _, readings = data_of(system)
     model, prior = linear_model(system)
     sensor = filtrax.DirectSensor(filtrax.constant_noise(jnp.sqrt(jnp.asarray(system.R)[0])))
     model = eqx.tree_at(lambda m: m.sensor, model, sensor)
-    arrays = (prior.mean, prior.covariance, controls, readings)
-    trajectory = filtrax.Trajectory(*map(jnp.asarray, arrays))
+    arrays = map(jnp.asarray, (prior.mean, prior.covariance, readings))
+    trajectory = filtrax.Trajectory(*arrays, inputs=jnp.asarray(inputs))
     if dtype == jnp.float32:
         model, trajectory = as_float32((model, trajectory))
 
     @jax.jit
     @jax.value_and_grad
     def likelihood(std):
-        bias = std / model.sensor.noise.unit.value
+        bias = std / model.sensor.noise.unit
         changed = eqx.tree_at(lambda m: m.sensor.noise.bias, model, bias)
-        _, info = filter_trajectory(filt, changed, trajectory, key=jr.key(0))
-        return info.log_likelihood.sum()
+        return filter_trajectory(filt, changed, trajectory).log_likelihood
 
     value, gradient = likelihood(model.sensor.noise.offset)
     assert value.dtype == dtype
@@ -194,7 +194,7 @@ def likelihood_and_gradient(filt, system, dtype):
 
 def test_d6_clipping_scales_to_the_threshold_not_to_one():
     model, prior = linear_model(random_walk(1.0, 1.0))
-    data = filtrax.simulate(model, prior, jnp.zeros((5, 2)), key=jr.key(0))
+    data = filtrax.simulate(model, prior, inputs=jnp.zeros((5, 2)), key=jr.key(0))
 
     def steep(filt, model, trajectory, progress, key):
         del filt, trajectory, progress, key
@@ -217,12 +217,12 @@ def test_d6_clipping_scales_to_the_threshold_not_to_one():
 def test_d7_gradients_pass_through_the_point_of_linearization():
     """A peer detaches the state, so that d(Jacobian)/d(state) is missing."""
     model, _ = linear_model(random_walk(0.0, 1.0))
-    model = eqx.tree_at(lambda m: m.process, model, lambda state, control: jnp.sin(state))
+    model = eqx.tree_at(lambda m: m.process, model, lambda state, inputs: jnp.sin(state))
 
     def predicted_variance(x):
         belief = filtrax.Gaussian(x[None], jnp.eye(1))
         filt = filtrax.ExtendedKalmanFilter()
-        return filt.predict(model, belief, None, key=jr.key(0)).covariance[0, 0]
+        return filt.predict(model, belief, None).covariance[0, 0]
 
     x = jnp.asarray(0.3)
     assert predicted_variance(x) == pytest.approx(np.cos(0.3) ** 2)
@@ -242,13 +242,13 @@ def test_d8_the_mode_of_particles_is_the_one_of_largest_weight():
 @pytest.mark.parametrize("size", [2, 5, 10])
 def test_d9_default_sigma_weights_do_not_cancel(size):
     """A peer's default has a centre weight of -33,332 for ten components."""
-    points = filtrax.UnscentedKalmanFilter().points(size, jnp.float32, key=jr.key(0))
-    for parts in (points.mean_weights, points.covariance_weights):
-        weights = np.repeat(np.asarray(parts), points.counts)
+    points = filtrax.UnscentedKalmanFilter().points(size, jnp.float32)
+    assert not points.about_centre
+    for centre in (1 - points.weights.sum(), points.spread):
+        weights = np.append(points.weights, centre)
         assert (weights > 0).all()
         assert (weights < 1).all()
         assert weights.sum() == pytest.approx(1.0, abs=1e-6)
-    centre = jnp.zeros((1, size), jnp.float32)
-    offsets = (centre, *points.offsets.scatter(jnp.eye(size, dtype=jnp.float32)))
-    second_moment = points.covariance(offsets, offsets)
-    np.testing.assert_allclose(second_moment, np.eye(size), atol=1e-6)
+    offsets = points.offsets.images(jnp.eye(size, dtype=jnp.float32))
+    both = (offsets, points.mean(offsets))
+    np.testing.assert_allclose(points.covariance(both, both), np.eye(size), atol=1e-6)

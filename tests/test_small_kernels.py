@@ -12,9 +12,9 @@ from jax.extend.core import Literal
 
 import filtrax
 from filtrax import fusion, linalg, small_kernels, small_matrices
-from filtrax.filters.kalman_update import condition
-from filtrax.small_kernels import run_kernel
-from filtrax.tile_rules import NoKernelError
+from filtrax.filters.kalman import condition
+from filtrax.accelerate.small_kernels import run_kernel
+from filtrax.accelerate.tile_rules import NoKernelError
 from systems import POSE, beacon_model, beacon_prior
 
 pytestmark = pytest.mark.usefixtures("on_gpu")

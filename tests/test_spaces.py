@@ -1,4 +1,4 @@
-"""Angles, bounds and scales. A program that subtracts angles as numbers fails most of these."""
+"""Angles and bounds. A program that subtracts angles as numbers fails most of these."""
 
 import math
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filtrax import Space
+from filtrax import Euclidean, Space
 from strategies import PERIODS, angles, arrays, periods, space_arguments, vectors_in
 
 
@@ -175,26 +175,12 @@ def test_functions_are_linear_beyond_bounds_and_themselves_inside():
     np.testing.assert_allclose(free.continued(function, jnp.asarray([3.0, 2.0])), [18.0, 8.0])
 
 
-@given(space_arguments(), arrays(3, -100.0, 100.0))
-def test_scale_divides_for_networks_and_is_undone_after_them(arguments, vector):
-    space = Space(**arguments)
-    scaled = space.scaled(jnp.asarray(vector))
-    np.testing.assert_allclose(scaled * np.asarray(space.scale), vector, rtol=1e-14)
-    np.testing.assert_allclose(space.unscaled(scaled), vector, rtol=1e-14)
-
-
-def test_one_scale_is_for_all_components_and_unnamed_ones_are_one():
-    assert Space(("x", "y"), scale=60.0).scale == (60.0, 60.0)
-    assert Space(("x", "y"), scale={"y": 3.0}).scale == (1.0, 3.0)
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
         {"angles": ("headin",)},
         {"angles": {"headin": 360.0}},
         {"bounds": {"headin": (0.0, 1.0)}},
-        {"scale": {"headin": 2.0}},
     ],
 )
 def test_an_unknown_name_raises_and_suggests_the_closest(arguments):
@@ -211,7 +197,6 @@ def test_an_unknown_name_raises_and_suggests_the_closest(arguments):
         ("xy", {}, "`names` must be a sequence"),
         (("x", "y"), {"angles": "x"}, "`angles` must be a sequence"),
         (("x", "y"), {"angles": {"x": 0.0}}, "period of 'x' must be positive"),
-        (("x", "y"), {"scale": {"x": -1.0}}, "scale of 'x' must be positive"),
         (("x", "y"), {"bounds": {"y": (1.0, 1.0)}}, "bounds of 'y' must be ordered"),
     ],
 )
@@ -248,10 +233,13 @@ def test_a_period_that_differs_between_sequences_can_be_mapped_over():
             np.testing.assert_allclose(ours[i], expected, atol=1e-12)
 
 
-def test_bound_to_a_sequence_a_space_has_the_periods_of_its_context():
+def test_an_angle_whose_period_is_zero_is_zero_and_so_is_its_gradient():
     # Rejects an angle without meaning that is not zero, and a gradient of it.
     names, angles = ("x", "a", "b"), {"a": 360.0, "b": 24.0}
-    space = Space(names, angles=angles, from_context={"a": "turn"})
+    space = Space(names, angles=angles)
+
+    def bound(turn):
+        return eqx.tree_at(lambda space: space.periods[1], space, turn)
 
     def results(space, points):
         weights = jnp.asarray([0.25, 0.75])
@@ -259,44 +247,47 @@ def test_bound_to_a_sequence_a_space_has_the_periods_of_its_context():
         return space.wrap(points[0]), space.difference(points[0], points[1]), mean
 
     points = jnp.asarray([[500.0, 70.0, 13.0], [1.0, -50.0, -11.0]])
-    bound = jax.jit(jax.vmap(lambda turn: results(space.bind({"turn": turn}), points)))
-    together = bound(jnp.asarray([90.0, 0.0]))
-    known = results(Space(names, angles=angles | {"a": 90.0}), points)
-    for ours, expected in zip(together, known, strict=True):
+    turns = jnp.asarray([90.0, 0.0])
+    together = jax.jit(jax.vmap(lambda turn: results(bound(turn), points)))(turns)
+    alone = results(Space(names, angles=angles | {"a": 90.0}), points)
+    for ours, expected in zip(together, alone, strict=True):
         np.testing.assert_allclose(ours[0], expected, atol=1e-12)
         np.testing.assert_allclose(ours[1], expected.at[1].set(0.0), atol=1e-12)
-    circle = space.bind({"turn": jnp.asarray(0.0)})
+    circle = bound(jnp.asarray(0.0))
     gradient = jax.grad(lambda points: sum(part.sum() for part in results(circle, points)))(points)
     np.testing.assert_array_equal(gradient[:, 1], 0.0)
     assert np.isfinite(gradient).all()
-    assert Space(names).bind({"turn": 1.0}).periods == (None, None, None)
-    with pytest.raises(ValueError, match=r"`from_context` must name angles .* got \['x'\]"):
-        Space(names, angles=angles, from_context={"x": "turn"})
 
 
-def test_networks_see_directions_as_cosine_and_sine_and_nothing_that_is_unseen():
-    # Rejects radians of another period, an order that changes, and a scale that is forgotten.
-    space = Space(
-        ("x", "heading", "speed", "phase"),
-        angles={"heading": 360.0, "phase": 4.0},
-        scale={"speed": 10.0, "x": 3.0},
-        unseen=("x",),
-        directions=("phase", "heading"),
-    )
-    vector, control = jnp.asarray([7.0, 30.0, 5.0, 1.0]), jnp.asarray([[2.0]])
-    expected = [0.5, 0.0, np.cos(np.pi / 6), 1.0, 0.5, 2.0]
-    np.testing.assert_allclose(space.network_input(vector, control), expected, atol=1e-15)
-    assert space.input_size == 5
-    hidden = Space(space.names, angles=("heading",), unseen=("heading",), directions=("heading",))
-    np.testing.assert_allclose(hidden.network_input(vector), [7.0, 5.0, 1.0])
-    assert hidden.input_size == 3
-    plain = Space(space.names, scale=2.0)
-    np.testing.assert_allclose(plain.network_input(vector), vector / 2)
-    assert plain.input_size == 4
+@given(arrays((2, 3), -100.0, 100.0), arrays((4, 3)), arrays(4, 0.1, 1.0))
+def test_a_euclidean_space_adds_and_subtracts_numbers_of_any_size(vectors, points, weights):
+    space, (a, b) = Euclidean(), jnp.asarray(vectors)
+    weights = weights / weights.sum()
+    np.testing.assert_array_equal(space.difference(a, b), a - b)
+    np.testing.assert_array_equal(space.add(a, b), a + b)
+    for point in (space.wrap(a), space.inside(a), space.continued(lambda x: x, a)):
+        np.testing.assert_array_equal(point, a)
+    for reference in (None, a):
+        mean = space.mean(jnp.asarray(points), jnp.asarray(weights), reference)
+        np.testing.assert_allclose(mean, weights @ points, atol=1e-12)
+    assert space.size is space.tangent_size is None
+    assert space.names_of(3) == ("0", "1", "2")
 
 
-def test_what_networks_see_is_named_as_in_the_space():
-    with pytest.raises(ValueError, match=r"`unseen` must name components .* got \['z'\]"):
-        Space(("x", "y"), unseen=("z",))
-    with pytest.raises(ValueError, match=r"`directions` must name angles .* got \['x'\]"):
-        Space(("x", "y"), angles=("y",), directions=("x",))
+@given(st.data())
+def test_a_difference_is_what_has_to_be_added(data):
+    # Rejects a sum that leaves angles outside of their interval, and one that is clipped.
+    space = Space(**data.draw(space_arguments()))
+    a, b = (jnp.asarray(data.draw(vectors_in(space))) for _ in range(2))
+    moved = space.add(a, space.difference(b, a))
+    np.testing.assert_allclose(space.difference(moved, b), 0, atol=1e-9)
+    for value, period in zip(np.asarray(moved), space.periods, strict=True):
+        assert period is None or -period / 2 <= value < period / 2
+
+
+def test_the_size_of_a_space_is_that_of_its_names():
+    space = Space(("x", "y", "heading"), angles=("heading",))
+    assert space.size == space.tangent_size == 3
+    assert space.names_of(3) == space.names
+    with pytest.raises(ValueError, match="must have 3 components, got 2"):
+        space.names_of(2)

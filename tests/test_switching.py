@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import filtrax
-from filtrax import InteractingFilter, LearnedTransitions, Mode, SwitchingProcess, Transitions
+from filtrax import IMMFilter, LearnedTransitions, Mode, SwitchingProcess, Transitions
 from filtrax.filters import AbstractBayesFilter, Info
 from filtrax.networks import Perceptron
 from filtrax.switching import switching
@@ -26,7 +26,7 @@ class Scaled(eqx.Module):
     factor: jax.Array
     calls: list = eqx.field(static=True)
 
-    def __call__(self, state, control):
+    def __call__(self, state, inputs):
         self.calls.append(None)
         return self.factor * state
 
@@ -34,30 +34,33 @@ class Scaled(eqx.Module):
         return dataclasses.replace(self, factor=self.factor * context)
 
 
-def model_with(modes, transitions=None, process=lambda state, control: 0.5 * state, **parts):
+def model_with(modes, transitions=None, process=lambda state, inputs: 0.5 * state, **parts):
     matrix = np.full((len(modes),) * 2, 1 / len(modes))
     given = Transitions(matrix) if transitions is None else transitions
     noise = filtrax.constant_noise([1.0])
     defaults = {
         "process_noise": noise,
-        "observe": lambda state: state,
+        "observe": lambda state, inputs: state,
         "sensor": filtrax.DirectSensor(noise),
+        "state_space": LINE,
+        "observation_space": LINE,
     }
     whole = SwitchingProcess(process, tuple(modes), given)
-    return filtrax.StateSpaceModel(LINE, LINE, whole, **(defaults | parts))
+    return filtrax.StateSpaceModel(whole, **(defaults | parts))
 
 
 PRIOR = filtrax.Gaussian([1.0], [[1.0]])
 
 
 def run(filt, model, **options):
-    return filtrax.run(filt, model, PRIOR, None, jnp.ones((3, 1)), key=jr.key(0), **options)
+    readings = jnp.ones((3, 1))
+    return filtrax.run(filt, model, PRIOR, readings, key=jr.key(0), **options).beliefs
 
 
 def test_what_knows_no_modes_sees_the_model_without_them():
     plain = model_with([Mode()])
     plain = dataclasses.replace(plain, process=plain.process.process)
-    other = Mode(lambda x, u: x + 100.0, filtrax.constant_noise([9.0]), lambda x: x - 50.0)
+    other = Mode(lambda x, u: x + 100.0, filtrax.constant_noise([9.0]), lambda x, u: x - 50.0)
     ekf = filtrax.ExtendedKalmanFilter()
     expected, found = (run(ekf, model) for model in (plain, model_with([other, Mode()])))
     np.testing.assert_array_equal(found.mean, expected.mean)
@@ -65,7 +68,7 @@ def test_what_knows_no_modes_sees_the_model_without_them():
 
 
 def test_a_mode_takes_from_the_model_what_it_does_not_have():
-    noise, far = filtrax.constant_noise([9.0]), lambda x: x - 50.0
+    noise, far = filtrax.constant_noise([9.0]), lambda x, u: x - 50.0
     model = model_with([Mode(), Mode(process_noise=noise, observe=far)])
     first, second = (filtrax.in_mode(model, mode) for mode in switching(model).modes)
     assert first.process is second.process is model.process.process
@@ -81,16 +84,13 @@ def test_the_noise_of_a_mode_sees_features_or_else_the_value():
         def size(self):
             return 1
 
-        def __call__(self, *inputs):
-            return jnp.diag(*inputs)
-
-        def covariance(self, *inputs):
-            return jnp.diag(*inputs) ** 2
+        def __call__(self, *features):
+            return jnp.diag(*features)
 
     value, features = jnp.asarray([3.0]), jnp.asarray([5.0])
     plain = filtrax.Measurement(value, jnp.eye(1))
-    rich = filtrax.Measurement(value, jnp.eye(1), features)
-    stacked = filtrax.Measurement(value, jnp.eye(1), (None, None))
+    rich = filtrax.Measurement(value, jnp.eye(1), features=features)
+    stacked = filtrax.Measurement(value, jnp.eye(1), features=(None, None))
     mode = Mode(sensor_noise=Proportional())
     for measurement, expected in ((plain, 9.0), (rich, 25.0), (stacked, 9.0)):
         assert mode.measured(measurement).covariance == expected
@@ -101,7 +101,7 @@ def test_modes_that_differ_in_numbers_are_one_program_and_the_sensor_runs_once()
     """Rejects a program that grows with the number of modes, and readings that are sensed anew."""
     calls, sensed = [], []
 
-    def sensor(reading, context, *, key):
+    def sensor(reading, inputs, context, *, key):
         sensed.append(reading.shape)
         return filtrax.Measurement(reading, jnp.eye(1))
 
@@ -112,7 +112,7 @@ def test_modes_that_differ_in_numbers_are_one_program_and_the_sensor_runs_once()
         factors = jnp.linspace(0.1, 0.9, count)
         modes = [Mode(Scaled(factor, calls)) for factor in factors]
         model = model_with(modes, sensor=sensor)
-        jax.eval_shape(lambda model=model: run(InteractingFilter(), model))
+        jax.eval_shape(lambda model=model: run(IMMFilter(), model))
         counts.append((len(calls), sensed.copy()))
     assert counts[0] == counts[1]
     assert counts[0][1] == [(1,)]
@@ -122,7 +122,7 @@ def test_every_part_is_bound_to_the_context():
     class Head(eqx.Module):
         logit: jax.Array
 
-        def __call__(self, state, control):
+        def __call__(self, state, inputs):
             return jnp.stack([self.logit, 0.0 * self.logit, 0.0 * self.logit, self.logit])
 
         def bind(self, context):
@@ -141,7 +141,8 @@ def test_every_part_is_bound_to_the_context():
 
 
 def test_learned_transitions_start_as_told_and_stay_probabilities():
-    head = filtrax.TransitionHead(Perceptron((2, 4, 4), final_std=0.0, key=jr.key(0)), LINE)
+    network = Perceptron((2, 4, 4), final_std=0.0, key=jr.key(0))
+    head = filtrax.TransitionHead(network, filtrax.Features(LINE))
     for learned in (LearnedTransitions(MATRIX), LearnedTransitions(MATRIX, head=head)):
         arguments = (jnp.ones(1), jnp.ones(1))
         np.testing.assert_allclose(jnp.exp(learned(*arguments)), MATRIX, rtol=1e-12)
@@ -159,7 +160,7 @@ def test_transitions_depend_on_the_state_of_the_mode_they_start_from():
     """Rows at one mean for all modes would give both rows the same chances here."""
 
     class Head(eqx.Module):
-        def __call__(self, state, control):
+        def __call__(self, state, inputs):
             return jnp.stack([0.0 * state[0], state[0], 0.0 * state[0], state[0]])
 
     learned = LearnedTransitions(np.full((2, 2), 0.5), head=Head())
@@ -167,7 +168,7 @@ def test_transitions_depend_on_the_state_of_the_mode_they_start_from():
     means = np.asarray([-2.0, 1.0])
     components = filtrax.Gaussian(means[:, None], np.ones((2, 1, 1)))
     belief = filtrax.GaussianMixture(components, jnp.log(jnp.asarray([0.3, 0.7])))
-    predicted = InteractingFilter().predict(model, belief, None, key=jr.key(0))
+    predicted = IMMFilter().predict(model, belief, None)
     expected = [0.3, 0.7] @ (1 / (1 + np.exp(-means)))
     np.testing.assert_allclose(jnp.exp(predicted.log_weights)[1], expected, rtol=1e-12)
 
@@ -189,7 +190,7 @@ def test_given_transitions_do_not_train_and_may_have_zeros():
         (lambda: LearnedTransitions(np.eye(2)), r"`start`.*positive.*`Transitions`"),
         (lambda: model_with([Mode()], Transitions(MATRIX)), r"`modes`.*1 modes for 2 rows"),
         (
-            lambda: SwitchingProcess(abs, (Mode(),) * 2, Transitions(MATRIX), (0.5, 0.6)),
+            lambda: SwitchingProcess(max, (Mode(),) * 2, Transitions(MATRIX), (0.5, 0.6)),
             r"`initial`.*2 probabilities.*0\.6",
         ),
         (
@@ -197,8 +198,8 @@ def test_given_transitions_do_not_train_and_may_have_zeros():
             r"`head`.*4 numbers.*\(1,\)",
         ),
         (
-            lambda: run(InteractingFilter(), model_with([Mode(), Mode(lambda x, u: x[:0])])),
-            r"process\(state, control\).*\(1,\).*\(0,\)",
+            lambda: run(IMMFilter(), model_with([Mode(), Mode(lambda x, u: x[:0])])),
+            r"process\(state, inputs\).*\(1,\).*\(0,\)",
         ),
     ],
 )
@@ -210,19 +211,19 @@ def test_what_is_refused(build, message):
 class Silent(AbstractBayesFilter):
     """A filter that reports no likelihood."""
 
-    def init(self, model, prior, *, key):
+    def init(self, model, prior, *, key=None):
         return prior
 
-    def predict(self, model, belief, control, *, key):
+    def predict(self, model, belief, inputs, *, key=None):
         return belief
 
-    def update(self, model, predicted, measurement, *, key):
+    def update(self, model, predicted, measurement, inputs, *, key=None):
         return predicted, Info(jnp.asarray(True))
 
 
 def test_inner_filters_must_have_a_gaussian_belief_and_a_likelihood():
     model = model_with([Mode()])
     with pytest.raises(TypeError, match=r"`Gaussian`.*ParticleFilter.*Particles"):
-        InteractingFilter(filtrax.ParticleFilter(5)).init(model, PRIOR, key=jr.key(0))
+        IMMFilter(filtrax.ParticleFilter(5)).init(model, PRIOR, key=jr.key(0))
     with pytest.raises(TypeError, match=r"likelihood.*Silent"):
-        run(InteractingFilter(Silent()), model)
+        run(IMMFilter(Silent()), model)

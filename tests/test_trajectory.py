@@ -22,13 +22,13 @@ STEPS = 6
 
 
 def trajectory(steps=STEPS, **arguments):
-    """Step t has state (10 + t, 20 + t), control t and reading 100 + t."""
+    """Step t has state (10 + t, 20 + t), input t and reading 100 + t."""
     time = np.arange(steps, dtype=float)
     return Trajectory(
         initial=[9.0, 19.0],
         initial_covariance=np.diag([4.0, 9.0]),
-        controls={"u": jnp.asarray(time)},
         readings=jnp.asarray(100 + time[:, None]),
+        inputs={"u": jnp.asarray(time)},
         states=jnp.asarray(np.stack([10 + time, 20 + time], 1)),
         context=jnp.asarray(7.0),
         **arguments,
@@ -36,13 +36,13 @@ def trajectory(steps=STEPS, **arguments):
 
 
 def test_a_subsequence_starts_at_the_state_before_it():
-    # Rejects a start at states[start], and controls or readings that are shifted by one.
+    # Rejects a start at states[start], and inputs or readings that are shifted by one.
     whole, cut = trajectory(), jax.jit(subsequence, static_argnums=2)
     for start in range(STEPS - 2):
         for part in (subsequence(whole, start, 3), cut(whole, jnp.asarray(start), 3)):
             np.testing.assert_array_equal(part.initial, [9.0 + start, 19.0 + start])
             steps = np.arange(start, start + 3)
-            np.testing.assert_array_equal(part.controls["u"], steps)
+            np.testing.assert_array_equal(part.inputs["u"], steps)
             np.testing.assert_array_equal(part.readings[:, 0], 100 + steps)
             np.testing.assert_array_equal(part.states[:, 0], 10 + steps)
             np.testing.assert_array_equal(part.initial_covariance, np.diag([4.0, 9.0]))
@@ -81,43 +81,43 @@ def test_random_subsequences_reach_all_starts_but_those_after_an_unknown_state()
     whole = Trajectory(
         whole.initial,
         whole.initial_covariance,
-        whole.controls,
         whole.readings,
-        jnp.where(whole.labelled, whole.states, jnp.nan),
+        inputs=whole.inputs,
+        states=jnp.where(whole.labelled, whole.states, jnp.nan),
         labelled=whole.labelled,
     )
     draw = jax.jit(jax.vmap(lambda key: random_subsequence(whole, 2, key=key)))
     parts = draw(jr.split(jr.key(0), 3000))
-    starts, counts = np.unique(np.asarray(parts.controls["u"][:, 0]), return_counts=True)
+    starts, counts = np.unique(np.asarray(parts.inputs["u"][:, 0]), return_counts=True)
     np.testing.assert_array_equal(starts, [0, 1, 4])
     # Uniform: each count is binomial with p = 1/3.
     assert (np.abs(counts - 1000) < 5 * np.sqrt(3000 * 2 / 9)).all()
     assert jnp.isfinite(parts.initial).all()
-    np.testing.assert_array_equal(parts.initial[:, 0], 9 + parts.controls["u"][:, 0])
+    np.testing.assert_array_equal(parts.initial[:, 0], 9 + parts.inputs["u"][:, 0])
 
 
-def test_what_means_nothing_is_zero_and_unlabelled_but_hinders_no_start():
+def test_undefined_components_are_zero_and_unlabelled_but_hinder_no_start():
     # Rejects starts at the beginning only, and a start at what the data have in its place.
-    whole = trajectory(meaningless=jnp.asarray([False, True]))
+    whole = trajectory(undefined=jnp.asarray([False, True]))
     states, labels = whole.known_states()
     np.testing.assert_array_equal(states[:, 1], np.zeros(STEPS))
     np.testing.assert_array_equal(labels, np.tile([True, False], (STEPS, 1)))
     assert whole.complete().all()
     draw = jax.jit(jax.vmap(lambda key: random_subsequence(whole, 2, key=key)))
     parts = draw(jr.split(jr.key(0), 200))
-    starts = np.asarray(parts.controls["u"][:, 0])
+    starts = np.asarray(parts.inputs["u"][:, 0])
     np.testing.assert_array_equal(np.unique(starts), np.arange(STEPS - 1))
     expected = np.where(starts == 0, 19.0, 0.0)
     np.testing.assert_array_equal(parts.initial, np.stack([9 + starts, expected], 1))
     # What is unknown is something else: it still hinders a start.
     labelled = jnp.asarray(np.arange(STEPS) != 2)
-    assert trajectory(labelled=labelled, meaningless=whole.meaningless).complete().sum() == 5
+    assert trajectory(labelled=labelled, undefined=whole.undefined).complete().sum() == 5
 
 
-def test_stacked_trajectories_say_alike_what_means_nothing():
-    stacked = stack([trajectory(), trajectory(meaningless=jnp.asarray([True, False]))])
-    np.testing.assert_array_equal(stacked.meaningless, [[False, False], [True, False]])
-    assert stack([trajectory(), trajectory()]).meaningless is None
+def test_stacked_trajectories_have_masks_of_undefined_components_alike():
+    stacked = stack([trajectory(), trajectory(undefined=jnp.asarray([True, False]))])
+    np.testing.assert_array_equal(stacked.undefined, [[False, False], [True, False]])
+    assert stack([trajectory(), trajectory()]).undefined is None
 
 
 def test_a_random_subsequence_of_full_length_is_the_whole():
@@ -163,7 +163,7 @@ def test_padding_cannot_shorten():
 
 
 def _one_step(readings):
-    return Trajectory(jnp.zeros(1), jnp.eye(1), None, readings)
+    return Trajectory(jnp.zeros(1), jnp.eye(1), readings)
 
 
 def test_a_padded_trajectory_of_stacked_sensors_can_be_sensed(key):
@@ -172,7 +172,7 @@ def test_a_padded_trajectory_of_stacked_sensors_can_be_sensed(key):
     padded = pad(_one_step((column, column)), 2)
     for step, seen in enumerate((True, False)):
         reading, observed = jax.tree.map(lambda a, t=step: a[t], (padded.readings, padded.observed))
-        measurement = sense(stack_sensors(one, one), reading, observed, None, key=key)
+        measurement = sense(stack_sensors(one, one), reading, observed, None, None, key=key)
         np.testing.assert_array_equal(measurement.seen(), [seen] * 2)
 
 
@@ -183,14 +183,14 @@ def test_a_padded_trajectory_of_nested_stacks_can_be_sensed(key):
     sensor = stack_sensors(stack_sensors(one, one), one)
     for step, seen in enumerate((True, False)):
         reading, observed = jax.tree.map(lambda a, t=step: a[t], (padded.readings, padded.observed))
-        measurement = sense(sensor, reading, observed, None, key=key)
+        measurement = sense(sensor, reading, observed, None, None, key=key)
         np.testing.assert_array_equal(measurement.seen(), [seen] * 3)
 
 
 def test_stacking_pads_to_the_longest_and_marks_it():
     data = stack([trajectory(3), trajectory(6), trajectory(3)])
     assert data.states.shape == (3, 6, 2)
-    assert data.controls["u"].shape == (3, 6)
+    assert data.inputs["u"].shape == (3, 6)
     np.testing.assert_array_equal(np.sum(data.observed, 1), [3, 6, 3])
     np.testing.assert_array_equal(np.sum(data.labelled, 1), [3, 6, 3])
     np.testing.assert_array_equal(data.states[0, :3], trajectory(3).states)
@@ -218,7 +218,6 @@ def test_a_split_is_shuffled_disjoint_and_complete():
     data = Trajectory(
         initial=np.arange(20.0).reshape(10, 2),
         initial_covariance=np.tile(np.eye(2), (10, 1, 1)),
-        controls=None,
         readings=np.tile(100 + np.arange(10.0)[:, None, None], (1, STEPS, 1)),
     )
     parts = split(data, (5, 3, 2), key=jr.key(0))
@@ -248,7 +247,7 @@ def test_known_states_are_zero_where_they_are_not_labelled():
 
 
 def test_a_trajectory_without_states_says_so_where_they_are_needed():
-    unlabelled = Trajectory(jnp.zeros(2), jnp.eye(2), None, jnp.zeros((4, 1)))
+    unlabelled = Trajectory(jnp.zeros(2), jnp.eye(2), jnp.zeros((4, 1)))
     with pytest.raises(ValueError, match="`states` of the trajectory is None"):
         subsequence(unlabelled, 0, 2)
     assert pad(unlabelled, 5).states is None

@@ -10,7 +10,7 @@ from cuthbert.gaussian import moments
 
 from filtrax.bench.calls import Call, value_and_gradient
 from filtrax.bench.problems import SWING, Problem, arguments_of
-from filtrax.small_matrices import HAS_DEADLOCKS
+from filtrax.linalg._small import HAS_DEADLOCKS
 
 NAME = "cuthbert"
 

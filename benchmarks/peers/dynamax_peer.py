@@ -12,49 +12,65 @@ from dynamax.nonlinear_gaussian_ssm import (
     unscented_kalman_filter,
 )
 
-from filtrax.bench.calls import Call, value_and_gradient
+from filtrax.bench.calls import Call, compiled, value_and_gradient
 from filtrax.bench.problems import SWING, Problem, arguments_of
 
 NAME = "dynamax"
+FILTERS = ("ekf", "ukf")
 SCALING = UKFHyperParams(alpha=1.0, beta=0.0, kappa=0.5)  # our defaults
 PARTS = []  # the least that it can be asked for: the log likelihood comes with anything
+BELIEFS = ["filtered_means", "filtered_covariances"]
 
 
 def make_call(name: str, problem: Problem) -> Call | None:
     """Value and gradient of a batch; None for filters that it does not have."""
-    if name not in ("ekf", "ukf"):
+    if name not in FILTERS:
         return None
-    return value_and_gradient(_loss_of(name), *arguments_of(problem))
 
-
-def _loss_of(name):
     def loss(parameters, readings, keys):
         del keys
-        dynamics, matrix = parameters["dynamics"], parameters["matrix"]
-        size, dtype = dynamics.shape[0], readings.dtype
-        bend = lambda x: x + SWING * jnp.sin(x)  # noqa: E731
-        noise = jnp.diag(parameters["process_std"] ** 2)
-        # Its first belief is the one before the first observation, and after the first move.
-        mean, covariance = _moved(name, lambda x: dynamics @ bend(x), noise, size, dtype)
-        model = ParamsNLGSSM(
-            initial_mean=mean,
-            initial_covariance=covariance,
-            dynamics_function=lambda x: dynamics @ bend(x),
-            dynamics_covariance=noise,
-            emission_function=lambda x: matrix @ bend(x),
-            emission_covariance=jnp.diag(parameters["observation_std"] ** 2),
-        )
+        results = _filtered(name, parameters, readings, PARTS)
+        return -results.marginal_loglik.mean() / readings.shape[1]
 
-        def one(readings):
-            if name == "ekf":
-                found = extended_kalman_filter(model, readings, output_fields=PARTS)
-            else:
-                found = unscented_kalman_filter(model, readings, SCALING, output_fields=PARTS)
-            return -found.marginal_loglik / readings.shape[0]
+    return value_and_gradient(loss, *arguments_of(problem))
 
-        return jax.vmap(one)(readings).mean()
 
-    return loss
+def make_run(name: str, problem: Problem) -> Call | None:
+    """The beliefs of a batch; None for filters that it does not have."""
+    if name not in FILTERS:
+        return None
+    parameters, readings, _ = arguments_of(problem)
+
+    def beliefs(readings):
+        results = _filtered(name, parameters, readings, BELIEFS)
+        return results.filtered_means, results.filtered_covariances, results.marginal_loglik
+
+    return compiled(beliefs, readings)
+
+
+def _filtered(name, parameters, readings, parts):
+    """The results for a batch of readings, with the parts that are asked for."""
+    dynamics, matrix = parameters["dynamics"], parameters["matrix"]
+    size, dtype = dynamics.shape[0], readings.dtype
+    bend = lambda x: x + SWING * jnp.sin(x)  # noqa: E731
+    noise = jnp.diag(parameters["process_std"] ** 2)
+    # Its first belief is the one before the first observation, and after the first move.
+    mean, covariance = _moved(name, lambda x: dynamics @ bend(x), noise, size, dtype)
+    model = ParamsNLGSSM(
+        initial_mean=mean,
+        initial_covariance=covariance,
+        dynamics_function=lambda x: dynamics @ bend(x),
+        dynamics_covariance=noise,
+        emission_function=lambda x: matrix @ bend(x),
+        emission_covariance=jnp.diag(parameters["observation_std"] ** 2),
+    )
+
+    def one(readings):
+        if name == "ekf":
+            return extended_kalman_filter(model, readings, output_fields=parts)
+        return unscented_kalman_filter(model, readings, SCALING, output_fields=parts)
+
+    return jax.vmap(one)(readings)
 
 
 def _moved(name, process, noise, size, dtype):

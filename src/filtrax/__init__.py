@@ -5,12 +5,15 @@ import typing
 
 if typing.TYPE_CHECKING:
     from filtrax import losses, metrics, networks, noise, resampling, training, trajectory
+    from filtrax._given import given, given_field
+    from filtrax._hooks import acceleration
     from filtrax.beliefs import Gaussian, GaussianMixture, Particles, RecurrentBelief
     from filtrax.filters import (
         AdaptiveKernel,
         ExtendedKalmanFilter,
+        Filtered,
+        IMMFilter,
         Info,
-        InteractingFilter,
         LearnedScaling,
         MonteCarloUnscentedKalmanFilter,
         OnlineFilter,
@@ -20,13 +23,13 @@ if typing.TYPE_CHECKING:
         UnscentedKalmanFilter,
         online,
         run,
-        run_with_info,
     )
     from filtrax.likelihoods import GaussianLikelihood, LearnedLikelihood
-    from filtrax.model import ResidualProcess, StateSpaceModel, simulate
+    from filtrax.networks import Features, fast
     from filtrax.noise import StateHead, constant_noise, heteroscedastic_noise
     from filtrax.sensors import DirectSensor, Measurement, NetworkSensor, stack_sensors
-    from filtrax.spaces import Space
+    from filtrax.spaces import Euclidean, Space
+    from filtrax.state_space import ResidualProcess, StateSpaceModel, simulate
     from filtrax.switching import (
         LearnedTransitions,
         Mode,
@@ -40,64 +43,17 @@ if typing.TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "AdaptiveKernel",
-    "DirectSensor",
-    "ExtendedKalmanFilter",
-    "Gaussian",
-    "GaussianLikelihood",
-    "GaussianMixture",
-    "Info",
-    "InteractingFilter",
-    "LearnedLikelihood",
-    "LearnedScaling",
-    "LearnedTransitions",
-    "Measurement",
-    "Mode",
-    "MonteCarloUnscentedKalmanFilter",
-    "NetworkSensor",
-    "OnlineFilter",
-    "ParticleFilter",
-    "Particles",
-    "RecurrentBelief",
-    "RecurrentFilter",
-    "ResidualProcess",
-    "Scaling",
-    "Space",
-    "StateHead",
-    "StateSpaceModel",
-    "SwitchingProcess",
-    "Trajectory",
-    "TransitionHead",
-    "Transitions",
-    "UnscentedKalmanFilter",
-    "constant_noise",
-    "fit",
-    "heteroscedastic_noise",
-    "in_mode",
-    "load",
-    "losses",
-    "metrics",
-    "networks",
-    "noise",
-    "online",
-    "resampling",
-    "run",
-    "run_with_info",
-    "save",
-    "simulate",
-    "stack_sensors",
-    "training",
-    "trajectory",
-]
-
 _HOMES = {
+    "filtrax": ("losses", "metrics", "networks", "noise", "resampling", "training", "trajectory"),
+    "filtrax._given": ("given", "given_field"),
+    "filtrax._hooks": ("acceleration",),
     "filtrax.beliefs": ("Gaussian", "GaussianMixture", "Particles", "RecurrentBelief"),
     "filtrax.filters": (
         "AdaptiveKernel",
         "ExtendedKalmanFilter",
+        "Filtered",
+        "IMMFilter",
         "Info",
-        "InteractingFilter",
         "LearnedScaling",
         "MonteCarloUnscentedKalmanFilter",
         "OnlineFilter",
@@ -107,13 +63,13 @@ _HOMES = {
         "UnscentedKalmanFilter",
         "online",
         "run",
-        "run_with_info",
     ),
     "filtrax.likelihoods": ("GaussianLikelihood", "LearnedLikelihood"),
-    "filtrax.model": ("ResidualProcess", "StateSpaceModel", "simulate"),
+    "filtrax.networks": ("Features", "fast"),
     "filtrax.noise": ("StateHead", "constant_noise", "heteroscedastic_noise"),
     "filtrax.sensors": ("DirectSensor", "Measurement", "NetworkSensor", "stack_sensors"),
-    "filtrax.spaces": ("Space",),
+    "filtrax.spaces": ("Euclidean", "Space"),
+    "filtrax.state_space": ("ResidualProcess", "StateSpaceModel", "simulate"),
     "filtrax.switching": (
         "LearnedTransitions",
         "Mode",
@@ -125,15 +81,25 @@ _HOMES = {
     "filtrax.training": ("fit", "load", "save"),
     "filtrax.trajectory": ("Trajectory",),
 }
-"""Where the names are that are no modules of this package."""
+"""The public names, by the module that has them."""
+
+_RENAMED = {
+    "run_with_info": "`run(filter, model, prior, readings, inputs=..., info=True)` returns beliefs "
+    "and info in one object",
+    "InteractingFilter": "it is called `IMMFilter`",
+}
+
+__all__ = sorted(name for names in _HOMES.values() for name in names)  # pyright: ignore
 
 
 def __getattr__(name: str) -> typing.Any:
     """Imports a public name when it is first used: the command line answers before JAX loads."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _RENAMED:
+        raise AttributeError(f"filtrax has no `{name}`: {_RENAMED[name]}.")
     home = next((module for module, names in _HOMES.items() if name in names), None)
     if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if home == __name__:
         value = importlib.import_module(f"{__name__}.{name}")
     else:
         value = getattr(importlib.import_module(home), name)

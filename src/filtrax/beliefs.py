@@ -5,6 +5,7 @@ time axis.
 """
 
 import abc
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,41 +13,97 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int
 
-from filtrax.arrays import Key, Scalar, State
-from filtrax.checks import as_float, check_covariance, check_shape
-from filtrax.linalg import gaussian_log_density, log_sum, precise, square_root, symmetrize
-from filtrax.spaces import Space
+from filtrax._checks import as_float, check_covariance, check_shape
+from filtrax._types import Key, Scalar, State
+from filtrax.linalg import (
+    canonical,
+    gaussian_log_density,
+    log_sum,
+    precise,
+    product,
+    root_sum,
+    square_root,
+    squared,
+)
+from filtrax.spaces import AbstractSpace
 
 
 class AbstractBelief(eqx.Module):
     """A distribution over the state at one time."""
 
     @abc.abstractmethod
-    def moments(self, space: Space) -> "Gaussian":
+    def moments(self, space: AbstractSpace) -> "Gaussian":
         """The Gaussian with the same mean and covariance."""
 
 
 class Gaussian(AbstractBelief):
-    """A normal distribution N(mean, covariance)."""
+    """A normal distribution N(mean, covariance).
 
-    mean: Float[Array, "*b x"] = eqx.field(converter=as_float)
-    covariance: Float[Array, "*b x x"] = eqx.field(converter=as_float)
+    It carries a square root of the covariance, which single precision can represent where the
+    covariance itself is singular to rounding (`docs/design.md` has the numbers).
 
-    def __check_init__(self):
+    **Arguments:**
+
+    - `mean`: one entry per component.
+    - `covariance`, or `factor`: a matrix F with F Fᵀ = covariance.
+    """
+
+    mean: Float[Array, "*b x"]
+    root: Float[Array, "*b x x"]
+    """A lower triangular square root. Its tangent may be that of another one: use `factor` for
+    what does not depend on the covariance alone."""
+
+    def __init__(self, mean: Any, covariance: Any = None, *, factor: Any = None):
+        self.mean = as_float(mean)
+        if (covariance is None) == (factor is None):
+            raise ValueError("A `Gaussian` needs either `covariance` or `factor`, not both.")
         if self.mean.ndim == 0:
             raise ValueError("`mean` must have one entry per component, got a single number.")
-        check_shape("covariance", self.covariance, (*self.mean.shape, self.mean.shape[-1]))
-        check_covariance("covariance", self.covariance)
+        if covariance is not None:
+            covariance = as_float(covariance)
+            check_shape("covariance", covariance, (*self.mean.shape, self.mean.shape[-1]))
+            check_covariance("covariance", covariance)
+            self.root = _over_batch(square_root, covariance)
+        else:
+            factor = as_float(factor)
+            check_shape("factor", factor, (*self.mean.shape, *factor.shape[-1:]))
+            self.root = _over_batch(root_sum, factor)
 
-    def moments(self, space: Space) -> "Gaussian":
+    @classmethod
+    def of_root(cls, mean: Float[Array, "*b x"], root: Float[Array, "*b x x"]) -> "Gaussian":
+        """The distribution with a root that is lower triangular already."""
+        belief = object.__new__(cls)
+        object.__setattr__(belief, "mean", mean)
+        object.__setattr__(belief, "root", root)
+        return belief
+
+    @property
+    def covariance(self) -> Float[Array, "*b x x"]:
+        """The covariance."""
+        return squared(self.root)
+
+    @property
+    def factor(self) -> Float[Array, "*b x x"]:
+        """The lower triangular L with L Lᵀ = covariance and a diagonal that is not negative."""
+        return _over_batch(canonical, self.root)
+
+    def moments(self, space: AbstractSpace) -> "Gaussian":
         del space
         return self
 
-    @precise
+    def log_density(self, residual: State, labelled: Bool[Array, " x"] | None = None) -> Scalar:
+        """ln N(d; 0, Σ) of the components of a residual d = x - μ that are labelled."""
+        return gaussian_log_density(residual, self.root, labelled)
+
     def sample(self, *, key: Key) -> State:
         """Draws one state. Angles are not wrapped: the space that knows them is not known here."""
-        noise = jr.normal(key, self.mean.shape, self.mean.dtype)
-        return self.mean + square_root(self.covariance) @ noise
+        return self.mean + product(self.factor, jr.normal(key, self.mean.shape, self.mean.dtype))
+
+
+def _over_batch(function: Any, matrices: Float[Array, "*b n m"]) -> Float[Array, "*b n n"]:
+    for _ in matrices.shape[:-2]:
+        function = jax.vmap(function)
+    return function(matrices)
 
 
 class GaussianMixture(AbstractBelief):
@@ -62,17 +119,18 @@ class GaussianMixture(AbstractBelief):
     log_weights: Float[Array, "*b n"]
 
     @precise
-    def moments(self, space: Space) -> Gaussian:
+    def moments(self, space: AbstractSpace) -> Gaussian:
         """Mean μ = Σ wᵢ μᵢ and covariance Σ wᵢ (Σᵢ + (μᵢ - μ)(μᵢ - μ)ᵀ), as the space subtracts."""
-        means, weights = self.components.mean, jnp.exp(self.log_weights)
-        mean = space.mean(means, weights)
-        within = jnp.tensordot(weights, self.components.covariance, 1)
-        between = weighted_covariance(space, means, mean, weights)
-        return Gaussian(mean, symmetrize(within + between))
+        means = self.components.mean
+        mean = space.mean(means, jnp.exp(self.log_weights))
+        halves = jnp.exp(0.5 * self.log_weights)  # √wᵢ, with a gradient where wᵢ is zero
+        offsets = halves[:, None] * jax.vmap(space.difference, (0, None))(means, mean)
+        within = [half * root for half, root in zip(halves, self.components.root, strict=True)]
+        return Gaussian.of_root(mean, root_sum(offsets.T, *within))
 
     @precise
     def log_density(
-        self, state: State, space: Space, labelled: Bool[Array, " x"] | None = None
+        self, state: State, space: AbstractSpace, labelled: Bool[Array, " x"] | None = None
     ) -> Scalar:
         """ln Σ wᵢ N(x; μᵢ, Σᵢ) of the components of the state that are labelled.
 
@@ -80,7 +138,7 @@ class GaussianMixture(AbstractBelief):
         """
         differences = jax.vmap(space.difference, (None, 0))(state, self.components.mean)
         log_density = jax.vmap(gaussian_log_density, (0, 0, None))
-        log_densities = log_density(differences, self.components.covariance, labelled)
+        log_densities = log_density(differences, self.components.root, labelled)
         return jax.nn.logsumexp(self.log_weights + log_densities)
 
 
@@ -108,21 +166,26 @@ class Particles(AbstractBelief):
         return cls(states, uniform_log_weights(count, states.dtype), jnp.zeros((), int), kernel)
 
     @precise
-    def moments(self, space: Space) -> Gaussian:
+    def moments(self, space: AbstractSpace) -> Gaussian:
         """Mean μ = Σ wᵢ xᵢ and covariance Σ wᵢ (xᵢ - μ)(xᵢ - μ)ᵀ, with the space's differences."""
-        weights = jnp.exp(self.log_weights)
-        mean = space.mean(self.states, weights)
-        return Gaussian(mean, weighted_covariance(space, self.states, mean, weights))
+        mean, offsets = self._spread(space)
+        return Gaussian.of_root(mean, root_sum(offsets))
 
     @precise
-    def smoothed_moments(self, space: Space) -> Gaussian:
+    def kernel_moments(self, space: AbstractSpace) -> Gaussian:
         """The moments of the mixture: mean μ and covariance Σ wᵢ (xᵢ - μ)(xᵢ - μ)ᵀ + F Fᵀ.
 
         Never singular, while the covariance of the particles alone is as soon as few of them
         have all the weight.
         """
-        moments = self.moments(space)
-        return Gaussian(moments.mean, moments.covariance + self.kernel @ self.kernel.T)
+        mean, offsets = self._spread(space)
+        return Gaussian.of_root(mean, root_sum(offsets, self.kernel))
+
+    def _spread(self, space: AbstractSpace) -> tuple[State, Float[Array, "x n"]]:
+        """μ, and a factor of the covariance with a column √wᵢ (xᵢ - μ) for each particle."""
+        mean = space.mean(self.states, jnp.exp(self.log_weights))
+        offsets = jax.vmap(space.difference, (0, None))(self.states, mean)
+        return mean, (jnp.exp(0.5 * self.log_weights)[:, None] * offsets).T
 
     def mode(self) -> State:
         """The particle of largest weight."""
@@ -154,7 +217,7 @@ class RecurrentBelief(AbstractBelief):
     memory: tuple[tuple[Float[Array, "*b h"], Float[Array, "*b h"]], ...]
     start: Float[Array, "*b s"]
 
-    def moments(self, space: Space) -> Gaussian:
+    def moments(self, space: AbstractSpace) -> Gaussian:
         del space
         return self.estimate
 
@@ -166,7 +229,7 @@ def uniform_log_weights(count: int, dtype) -> Float[Array, " n"]:
 
 @precise
 def weighted_covariance(
-    space: Space,
+    space: AbstractSpace,
     points: Float[Array, "n x"],
     centre: Float[Array, " x"],
     weights: Float[Array, " n"],

@@ -8,17 +8,24 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Observation, Scalar
+from filtrax._types import Inputs, Observation, Scalar
 from filtrax.linalg import gaussian_log_density
+from filtrax.networks import Features
 from filtrax.sensors import Measurement
-from filtrax.spaces import Space
+from filtrax.spaces import AbstractSpace
 
 
 class AbstractLikelihood(eqx.Module):
     """Scores an expected observation against a measurement."""
 
     @abc.abstractmethod
-    def __call__(self, expected: Observation, measurement: Measurement, space: Space) -> Scalar:
+    def __call__(
+        self,
+        expected: Observation,
+        measurement: Measurement,
+        inputs: Inputs,
+        space: AbstractSpace,
+    ) -> Scalar:
         """A log density of the measurement, up to a number that all particles share.
 
         It is zero where nothing was observed.
@@ -28,9 +35,16 @@ class AbstractLikelihood(eqx.Module):
 class GaussianLikelihood(AbstractLikelihood):
     """ln N(z - h(x); 0, R) of the components that were observed."""
 
-    def __call__(self, expected: Observation, measurement: Measurement, space: Space) -> Scalar:
+    def __call__(
+        self,
+        expected: Observation,
+        measurement: Measurement,
+        inputs: Inputs,
+        space: AbstractSpace,
+    ) -> Scalar:
+        del inputs
         residual = space.difference(measurement.value, expected)
-        return gaussian_log_density(residual, measurement.covariance, measurement.seen())
+        return gaussian_log_density(residual, measurement.factor, measurement.seen())
 
 
 class LearnedLikelihood(AbstractLikelihood):
@@ -41,9 +55,18 @@ class LearnedLikelihood(AbstractLikelihood):
     leave out a component of it.
     """
 
-    network: Callable[[Float[Array, " inputs"]], Float[Array, " 1"]]
+    network: Callable[[Float[Array, " features"]], Float[Array, " 1"]]
+    expected: Features = Features()
+    """The features of an expected observation."""
 
-    def __call__(self, expected: Observation, measurement: Measurement, space: Space) -> Scalar:
+    def __call__(
+        self,
+        expected: Observation,
+        measurement: Measurement,
+        inputs: Inputs,
+        space: AbstractSpace,
+    ) -> Scalar:
+        del inputs, space
         if jnp.ndim(measurement.observed) > 0:
             raise ValueError(
                 "A learned likelihood scores whole measurements: it cannot be used with a mask "
@@ -55,5 +78,5 @@ class LearnedLikelihood(AbstractLikelihood):
                 "A learned likelihood needs the features of a measurement, but the sensor gave "
                 "none. Use a `NetworkSensor`, or a sensor that fills `Measurement.features`."
             )
-        score = self.network(jnp.concatenate([*features, space.scaled(expected)]))
+        score = self.network(jnp.concatenate([*features, self.expected.scaled(expected)]))
         return jnp.where(measurement.observed, jnp.squeeze(score), 0.0)

@@ -11,26 +11,28 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from filtrax.arrays import Scalar, State
+from filtrax._types import Scalar, State
 from filtrax.beliefs import AbstractBelief, GaussianMixture, Particles
 from filtrax.linalg import gaussian_log_density, precise
-from filtrax.spaces import Space
+from filtrax.spaces import AbstractSpace
 
 Labelled: TypeAlias = Bool[Array, " x"] | None
 
-Loss = Callable[[AbstractBelief, State, Space, Labelled], Scalar]
+Loss = Callable[[AbstractBelief, State, AbstractSpace, Labelled], Scalar]
 
 
-def nll(belief: AbstractBelief, state: State, space: Space, labelled: Labelled = None) -> Scalar:
+def nll(
+    belief: AbstractBelief, state: State, space: AbstractSpace, labelled: Labelled = None
+) -> Scalar:
     """½ [dᵀ Σ⁻¹ d + ln |Σ| + n ln 2π] with d = x - μ: the negative log density of the moments."""
     moments = belief.moments(space)
     difference = space.difference(state, moments.mean)
-    return -gaussian_log_density(difference, moments.covariance, labelled)
+    return -moments.log_density(difference, labelled)
 
 
 @precise
 def mixture_nll(
-    belief: AbstractBelief, state: State, space: Space, labelled: Labelled = None
+    belief: AbstractBelief, state: State, space: AbstractSpace, labelled: Labelled = None
 ) -> Scalar:
     """-ln Σ wᵢ N(x; μᵢ, Σᵢ): the density of a `GaussianMixture`, or of particles as a mixture.
 
@@ -44,15 +46,14 @@ def mixture_nll(
             f"`mixture_nll` reads particles or modes as a mixture, got a {type(belief).__name__}. "
             "Use `nll` for beliefs that are Gaussian."
         )
-    covariance = belief.kernel @ belief.kernel.T
     differences = jax.vmap(space.difference, (None, 0))(state, belief.states)
     log_density = jax.vmap(gaussian_log_density, (0, None, None))
-    log_densities = log_density(differences, covariance, labelled)
+    log_densities = log_density(differences, belief.kernel, labelled)
     return -jax.nn.logsumexp(belief.log_weights + log_densities)
 
 
-def smoothed_nll(
-    belief: AbstractBelief, state: State, space: Space, labelled: Labelled = None
+def kernel_nll(
+    belief: AbstractBelief, state: State, space: AbstractSpace, labelled: Labelled = None
 ) -> Scalar:
     """As `nll`, with the moments of the mixture that particles are with the kernel they carry.
 
@@ -61,15 +62,15 @@ def smoothed_nll(
     """
     if not isinstance(belief, Particles):
         raise TypeError(
-            f"`smoothed_nll` reads particles as a mixture, got a {type(belief).__name__}. "
+            f"`kernel_nll` reads particles as a mixture, got a {type(belief).__name__}. "
             "Use `nll` for beliefs that are Gaussian."
         )
-    return nll(belief.smoothed_moments(space), state, space, labelled)
+    return nll(belief.kernel_moments(space), state, space, labelled)
 
 
 @precise
 def squared_error(
-    belief: AbstractBelief, state: State, space: Space, labelled: Labelled = None
+    belief: AbstractBelief, state: State, space: AbstractSpace, labelled: Labelled = None
 ) -> Scalar:
     """Σ (x - μ)², summed over components in natural units."""
     difference = space.difference(state, belief.moments(space).mean)
@@ -81,7 +82,7 @@ def squared_error(
 def mixed(
     belief: AbstractBelief,
     state: State,
-    space: Space,
+    space: AbstractSpace,
     labelled: Labelled = None,
     *,
     density: Loss = nll,

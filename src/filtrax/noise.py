@@ -23,19 +23,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Context, Control, State
-from filtrax.checks import as_float, check_covariance, check_shape, is_concrete
-from filtrax.linalg import precise, square_root
-from filtrax.spaces import Space
+from filtrax._checks import as_float, check_covariance, check_shape, is_concrete
+from filtrax._given import given_field
+from filtrax._types import Context, Inputs, State
+from filtrax.linalg import canonical, root_sum, square_root, squared
+from filtrax.networks import Features
 
 Head = Callable[..., Float[Array, " outputs"]]
-"""Maps what the noise depends on to numbers that are zero at the start value."""
+"""Maps features to numbers that are zero at the start value."""
 
 
 class AbstractNoise(eqx.Module):
-    """A covariance that may depend on inputs.
+    """Noise whose covariance may depend on features.
 
-    Process noise is called with `(state, control)`, a sensor's noise with its features.
+    The features of process noise are `(state, inputs)`, those of a sensor's noise come from its
+    encoder.
     """
 
     @property
@@ -44,25 +46,19 @@ class AbstractNoise(eqx.Module):
         """The number of components."""
 
     @abc.abstractmethod
-    def __call__(self, *args: Any, **kwargs: Any) -> Float[Array, "x x"]:
+    def __call__(self, *args: Any, **kwargs: Any) -> Float[Array, "x _"]:
         """A factor F of the covariance F Fᵀ: F times white noise is a draw."""
 
-    @abc.abstractmethod
     def covariance(self, *args: Any, **kwargs: Any) -> Float[Array, "x x"]:
-        """The covariance."""
-
-
-class Unit(eqx.Module):
-    """In what a learned number is counted: given, and never trained."""
-
-    value: Float[Array, "..."]
+        """The covariance F Fᵀ."""
+        return squared(self(*args, **kwargs))
 
 
 class DiagonalNoise(AbstractNoise):
     """Independent components: variance (o + u b)² + ε."""
 
     bias: Float[Array, " x"]
-    unit: Unit
+    unit: Float[Array, " x"] = given_field()
     floor: tuple[float, ...] = eqx.field(static=True)
     head: Head | None = None
 
@@ -73,26 +69,25 @@ class DiagonalNoise(AbstractNoise):
     @property
     def offset(self) -> Float[Array, " x"]:
         """u b, in natural units."""
-        return self.unit.value * self.bias
+        return self.unit * self.bias
 
-    def __call__(self, *inputs: Any) -> Float[Array, "x x"]:
-        std, floor = self._unfloored(inputs), np.asarray(self.floor, self.bias.dtype)
-        # √(o + u b)² has no derivative at zero; without a floor, o + u b itself is a factor.
-        floored = jnp.sqrt(std**2 + np.where(floor > 0, floor, 1))
-        return jnp.diag(jnp.where(floor > 0, floored, std))
+    @property
+    def std(self) -> Float[Array, " x"]:
+        """Standard deviations in natural units; with a head, where it gives zero."""
+        return jnp.abs(_floored(self.offset, self.floor))
 
-    def covariance(self, *inputs: Any) -> Float[Array, "x x"]:
-        return jnp.diag(self._unfloored(inputs) ** 2 + np.asarray(self.floor, self.bias.dtype))
+    def __call__(self, *features: Any) -> Float[Array, "x x"]:
+        return jnp.diag(_floored(_entries(self.head, self.offset, features), self.floor))
 
-    def _unfloored(self, inputs: Sequence[Any]) -> Float[Array, " x"]:
-        return _entries(self.head, self.offset, inputs)
+    def __repr__(self) -> str:
+        return _described(self)
 
 
 class FullNoise(AbstractNoise):
     """Correlated components: covariance L Lᵀ + diag(ε)."""
 
     bias: Float[Array, " entries"]
-    unit: Unit
+    unit: Float[Array, " entries"] = given_field()
     floor: tuple[float, ...] = eqx.field(static=True)
     head: Head | None = None
 
@@ -103,29 +98,34 @@ class FullNoise(AbstractNoise):
     @property
     def offset(self) -> Float[Array, " entries"]:
         """u b, in natural units."""
-        return self.unit.value * self.bias
+        return self.unit * self.bias
 
-    def __call__(self, *inputs: Any) -> Float[Array, "x x"]:
+    @property
+    def std(self) -> Float[Array, " x"]:
+        """Standard deviations in natural units; with a head, where it gives zero."""
+        triangle = self._triangle(self.offset)
+        return jnp.sqrt((triangle**2).sum(1) + np.asarray(self.floor, triangle.dtype))
+
+    def __call__(self, *features: Any) -> Float[Array, "x x"]:
+        triangle = self._triangle(_entries(self.head, self.offset, features))
         if not any(self.floor):
-            return self._triangle(inputs)
-        return square_root(self.covariance(*inputs))
+            return triangle
+        floor = jnp.diag(jnp.sqrt(np.asarray(self.floor, triangle.dtype)))
+        return canonical(root_sum(triangle, floor))
 
-    @precise
-    def covariance(self, *inputs: Any) -> Float[Array, "x x"]:
-        triangle = self._triangle(inputs)
-        return triangle @ triangle.T + np.diag(np.asarray(self.floor, self.bias.dtype))
-
-    def _triangle(self, inputs: Sequence[Any]) -> Float[Array, "x x"]:
-        entries = _entries(self.head, self.offset, inputs)
+    def _triangle(self, entries: Float[Array, " entries"]) -> Float[Array, "x x"]:
         lower = np.tri(self.size, dtype=bool)
         place = np.cumsum(lower).reshape(lower.shape) - 1
         return jnp.where(lower, entries[place], 0.0)
 
+    def __repr__(self) -> str:
+        return _described(self)
+
 
 class FixedNoise(AbstractNoise):
-    """Noise that is given and stays as it is, whatever is trained."""
+    """Noise that no training changes."""
 
-    noise: AbstractNoise
+    noise: AbstractNoise = given_field()
 
     def bind(self, context: Context) -> "FixedNoise":
         """The noise for one sequence."""
@@ -136,47 +136,50 @@ class FixedNoise(AbstractNoise):
     def size(self) -> int:
         return self.noise.size
 
-    def __call__(self, *inputs: Any) -> Float[Array, "x x"]:
-        return jax.lax.stop_gradient(self.noise(*inputs))
+    @property
+    def std(self) -> Any:
+        """Standard deviations in natural units; None if the noise inside has none."""
+        return getattr(self.noise, "std", None)
 
-    def covariance(self, *inputs: Any) -> Float[Array, "x x"]:
-        return jax.lax.stop_gradient(self.noise.covariance(*inputs))
+    def __call__(self, *features: Any) -> Float[Array, "x _"]:
+        return jax.lax.stop_gradient(self.noise(*features))
 
 
 class StateHead(eqx.Module):
-    """A network of state and control as the head of process noise.
-
-    It sees the scaled state and the control, and gives one number per component or per entry of
-    the lower triangle, in the units of the network.
-    """
-
-    network: Callable[[Float[Array, " inputs"]], Float[Array, " outputs"]]
-    space: Space
-
-    def __call__(self, state: State, control: Control) -> Float[Array, " outputs"]:
-        return _in_natural_units(self.network(self.space.network_input(state, control)), self.space)
-
-
-class FeatureHead(eqx.Module):
-    """A network of features as the value head of a sensor, or as the head of its noise.
+    """A network of state and inputs as the head of process noise.
 
     It gives one number per component or per entry of the lower triangle, in the units of the
     network.
     """
 
-    network: Callable[[Float[Array, " inputs"]], Float[Array, " outputs"]]
-    space: Space
+    network: Callable[[Float[Array, " features"]], Float[Array, " outputs"]]
+    features: Features
 
-    def __call__(self, features: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
-        return _in_natural_units(self.network(features), self.space)
+    def __call__(self, state: State, inputs: Inputs) -> Float[Array, " outputs"]:
+        return _in_natural_units(self.network(self.features(state, inputs)), self.features)
 
 
-def _in_natural_units(output: Array, space: Space) -> Array:
+class FeatureHead(eqx.Module):
+    """A network of features as the value head of a sensor, or as the head of its noise.
+
+    It gives one number per component or per entry of the lower triangle of the observation,
+    in the units of the network, which `units` turns into natural ones.
+    """
+
+    network: Callable[[Float[Array, " features"]], Float[Array, " outputs"]]
+    units: Features
+
+    def __call__(self, features: Float[Array, " features"]) -> Float[Array, " outputs"]:
+        return _in_natural_units(self.network(features), self.units)
+
+
+def _in_natural_units(output: Array, units: Features) -> Array:
     """Outputs of a network, one per component or per entry of the lower triangle."""
-    if output.size == space.size:
-        return space.unscaled(output)
-    row, _ = np.tril_indices(space.size)
-    return output * np.asarray(space.scale, output.dtype)[row]
+    scale = np.asarray(units.scale, output.dtype)
+    if output.size == scale.size:
+        return output * scale
+    row, _ = np.tril_indices(scale.size)
+    return output * scale[row]
 
 
 def constant_noise(start: Any, floor: float | Sequence[float] = 0.0) -> DiagonalNoise | FullNoise:
@@ -192,9 +195,9 @@ def constant_noise(start: Any, floor: float | Sequence[float] = 0.0) -> Diagonal
 def heteroscedastic_noise(
     head: Head, start: Any, floor: float | Sequence[float] = 0.0
 ) -> DiagonalNoise | FullNoise:
-    """Noise that depends on its inputs through a network.
+    """Noise that depends on features through a network.
 
-    `head` maps the inputs to one number per component (`start` a vector of standard deviations)
+    `head` maps them to one number per component (`start` a vector of standard deviations)
     or to one per entry of the lower triangle, row by row (`start` a covariance matrix). The
     start value is reached exactly where the head gives zero, as
     `Perceptron(..., final_std=0.0)` does everywhere before training.
@@ -203,7 +206,7 @@ def heteroscedastic_noise(
 
 
 def head_size(start: Any) -> int:
-    """How many numbers a head gives for a start value: one per component, or per entry of L."""
+    """The number of outputs of a head: one per component of the start value, or per entry of L."""
     size = np.shape(start)[0]
     return size if np.ndim(start) == 1 else size * (size + 1) // 2
 
@@ -223,18 +226,18 @@ def _build(head: Head | None, start: Any, floor: Any) -> DiagonalNoise | FullNoi
         raise ValueError(f"`floor` must be finite and not negative, got {floor}.")
     floor_values = tuple(float(value) for value in floors)
     if start.ndim == 1:
-        bias, unit = _counted(_diagonal_offset(start, floors), start)
+        bias, unit = _in_units(_diagonal_offset(start, floors), start)
         return DiagonalNoise(bias, unit, floor_values, head)
     check_covariance("start", start)
     rows, _ = np.tril_indices(size)
-    bias, unit = _counted(_full_offset(start, floors), jnp.sqrt(jnp.diagonal(start))[rows])
+    bias, unit = _in_units(_full_offset(start, floors), jnp.sqrt(jnp.diagonal(start))[rows])
     return FullNoise(bias, unit, floor_values, head)
 
 
-def _counted(offset: Array, unit: Array) -> tuple[Array, Unit]:
-    """An offset in units, of which one that is zero is counted as one."""
+def _in_units(offset: Array, unit: Array) -> tuple[Array, Array]:
+    """An offset in units, and the units, with one in the place of zero."""
     unit = jax.lax.stop_gradient(jnp.where(unit > 0, unit, 1.0))
-    return offset / unit, Unit(unit)
+    return offset / unit, unit
 
 
 def _diagonal_offset(std: Array, floor: np.ndarray) -> Array:
@@ -269,9 +272,25 @@ def _full_offset(covariance: Array, floor: np.ndarray) -> Array:
     return jax.jit(square_root)(above)[np.tril_indices(len(floor))]
 
 
-def _entries(head: Head | None, offset: Array, inputs: Sequence[Any]) -> Array:
+def _entries(head: Head | None, offset: Array, features: Sequence[Any]) -> Array:
     if head is None:
         return offset
-    output = head(*inputs)
+    output = head(*features)
     check_shape("output of the noise head", output, offset.shape)
     return output + offset
+
+
+def _floored(std: Array, floor: tuple[float, ...]) -> Array:
+    """√(s² + ε) or, since that has no derivative at zero without a floor, s itself."""
+    floors = np.asarray(floor, std.dtype)
+    above = jnp.sqrt(std**2 + np.where(floors > 0, floors, 1))
+    return jnp.where(floors > 0, above, std)
+
+
+def _described(noise: "DiagonalNoise | FullNoise") -> str:
+    """The noise by its standard deviations."""
+    kind = type(noise).__name__
+    if not is_concrete(noise.bias) or noise.bias.ndim != 1:
+        return f"{kind}(size={noise.size})"
+    std = ", ".join(f"{float(value):.4g}" for value in noise.std)
+    return f"{kind}(std=[{std}]{'' if noise.head is None else f', head={noise.head}'})"

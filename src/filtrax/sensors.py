@@ -1,7 +1,7 @@
 """Sensors: from raw readings to measurements.
 
-A sensor is any callable `sensor(reading, context, *, key) -> Measurement`. It runs outside of
-the filter's loop, on all readings of a sequence at once.
+A sensor is any callable `sensor(reading, inputs, context, *, key) -> Measurement`. It runs outside
+of the filter's loop, on all readings of a sequence at once.
 """
 
 from collections.abc import Callable
@@ -15,36 +15,66 @@ import numpy as np
 from jax.scipy.linalg import block_diag
 from jaxtyping import Array, Float, PyTree
 
-from filtrax.arrays import Context, Key, Observation, Reading, Seen
-from filtrax.checks import check_shape
+from filtrax._checks import check_shape, check_signature
+from filtrax._types import Context, Inputs, Key, Observation, Reading, Seen
+from filtrax.linalg import square_root, squared
 from filtrax.noise import AbstractNoise
 
 CPU_SHARE = 8
-"""By how much fewer images a CPU reads at once: it gains nothing by many, and has less memory."""
+"""The ratio of images read at once on a GPU and on a CPU, which gains nothing by large batches."""
 
 
 class Measurement(eqx.Module):
-    """What a sensor says of one reading.
+    """An observation and its uncertainty, made of one reading by a sensor.
 
-    **Attributes:**
+    **Arguments:**
 
     - `value`: the observation.
-    - `covariance`: its uncertainty R.
-    - `features`: what a learned likelihood or a recurrent network uses instead; any pytree.
+    - `covariance`, or `factor`: its uncertainty R, or a matrix F with F Fᵀ = R.
+    - `features`: a pytree for learned likelihoods and recurrent networks, which use it in the place
+      of value and covariance.
     - `observed`: whether there is a measurement at all (a scalar), or which components there
       are. Only Gaussian measurements can be split into components.
-    - `novelty`: how unlike the training data the reading is, where the sensor says it; above 1
-      is an alarm (`filtrax.novelty`).
-    - `losses`: by name, what a sensor says in training of how wrong it is inside, where it knows
-      that better than anybody who sees its value alone. No filter looks at it.
+    - `novelty`: how unlike the training data the reading is, from sensors that tell; above 1 is
+      an alarm (`filtrax.novelty`).
+    - `losses`: auxiliary training losses by name; filters ignore them.
     """
 
     value: Float[Array, "*b z"]
-    covariance: Float[Array, "*b r r"]  # of the size of the value: `check_model` sees to it
-    features: PyTree = None
-    observed: Any = True
-    novelty: Float[Array, "*b"] | None = None
-    losses: dict[str, Float[Array, "*b"]] | None = None
+    factor: Float[Array, "*b r _"]  # of the size of the value: `check_model` sees to it
+    features: PyTree
+    observed: Any
+    novelty: Float[Array, "*b"] | None
+    losses: dict[str, Float[Array, "*b"]] | None
+
+    def __init__(
+        self,
+        value: Float[Array, "*b z"],
+        covariance: Float[Array, "*b r r"] | None = None,
+        *,
+        factor: Float[Array, "*b r _"] | None = None,
+        features: PyTree = None,
+        observed: Any = True,
+        novelty: Float[Array, "*b"] | None = None,
+        losses: dict[str, Float[Array, "*b"]] | None = None,
+    ):
+        if (covariance is None) == (factor is None):
+            raise ValueError("A `Measurement` needs either `covariance` or `factor`, not both.")
+        self.value = value
+        if factor is None:
+            assert covariance is not None
+            root = square_root
+            for _ in covariance.shape[:-2]:
+                root = jax.vmap(root)
+            factor = root(covariance)
+        self.factor = factor
+        self.features, self.observed = features, observed
+        self.novelty, self.losses = novelty, losses
+
+    @property
+    def covariance(self) -> Float[Array, "*b r r"]:
+        """The uncertainty R."""
+        return squared(self.factor)
 
     def seen(self) -> Array:
         """Which components were observed."""
@@ -52,32 +82,36 @@ class Measurement(eqx.Module):
 
 
 Sensor = Callable[..., Measurement]
-"""`sensor(reading, context, *, key)`; the key is for dropout and may be ignored."""
+"""`sensor(reading, inputs, context, *, key)`; the key is for dropout and may be ignored."""
 
 
 class DirectSensor(eqx.Module):
-    """The reading is the observation; `noise(reading)` is its uncertainty."""
+    """The reading is the observation; `noise(reading)` is the factor of its uncertainty."""
 
     noise: AbstractNoise
 
-    def __call__(self, reading: Observation, context: Context, *, key: Key) -> Measurement:
-        del context, key
-        return Measurement(reading, self.noise.covariance(reading))
+    def __call__(
+        self, reading: Observation, inputs: Inputs, context: Context, *, key: Key | None = None
+    ) -> Measurement:
+        del inputs, context, key
+        return Measurement(reading, factor=self.noise(reading))
 
     def simulate(self, expected: Observation, *, key: Key) -> Observation:
         """Draws a reading where `expected` would be observed without noise."""
         factor = self.noise(expected)
-        return expected + factor @ jr.normal(key, expected.shape, expected.dtype)
+        return expected + factor @ jr.normal(key, factor.shape[1:], expected.dtype)
 
 
 class NetworkSensor(eqx.Module):
     """Encoder, value head and noise head.
 
-    features = encoder(reading, context, key=key), value = head(features), R = noise(features).
-    While the encoder is frozen its features can be computed once and kept. Where they are large,
-    like maps of scores, an `encoding` makes of them what likelihoods and recurrent networks see;
-    it runs outside of the filter's loop. `lessons(encoder, features, reading, context)` are the
-    `losses` of its measurements.
+        features = encoder(reading, inputs, context, key=key)
+        value = head(features),   R = F Fᵀ with F = noise(features)
+
+    While the encoder is frozen, its features can be computed once and kept. Where they are large,
+    like maps of scores, `encoding(features)` makes smaller ones for likelihoods and recurrent
+    networks, outside of the filter's loop. `lessons(encoder, features, reading, context)` computes
+    the `losses` of the measurements.
     """
 
     encoder: Callable[..., PyTree]
@@ -86,17 +120,23 @@ class NetworkSensor(eqx.Module):
     encoding: Callable[[PyTree], PyTree] | None = None
     lessons: Callable[..., dict[str, Array] | None] | None = None
 
-    def __call__(self, reading: Reading, context: Context, *, key: Key) -> Measurement:
-        features = self.encoder(reading, context, key=key)
-        seen = features if self.encoding is None else self.encoding(features)
+    def __check_init__(self):
+        check_signature("encoder", self.encoder, ("reading", "inputs", "context"), ("key",))
+
+    def __call__(
+        self, reading: Reading, inputs: Inputs, context: Context, *, key: Key | None = None
+    ) -> Measurement:
+        features = self.encoder(reading, inputs, context, key=key)
+        encoded = features if self.encoding is None else self.encoding(features)
         losses = None
         if self.lessons is not None:
             losses = self.lessons(self.encoder, features, reading, context)
-        covariance = self.noise.covariance(features)
-        return Measurement(self.head(features), covariance, seen, losses=losses)
+        return Measurement(
+            self.head(features), factor=self.noise(features), features=encoded, losses=losses
+        )
 
 
-class Sensed(eqx.Module):
+class Precomputed(eqx.Module):
     """The sensor of readings that are measurements already, made beforehand by another sensor.
 
     It keeps that sensor, because an objective may look at its parameters.
@@ -104,30 +144,34 @@ class Sensed(eqx.Module):
 
     sensor: Sensor
 
-    def __call__(self, reading: Measurement, context: Context, *, key: Key) -> Measurement:
-        del context, key
+    def __call__(
+        self, reading: Measurement, inputs: Inputs, context: Context, *, key: Key | None = None
+    ) -> Measurement:
+        del inputs, context, key
         return reading
 
 
-class GivenFeatures(eqx.Module):
+class PrecomputedFeatures(eqx.Module):
     """The encoder of readings that are features already, made beforehand."""
 
-    def __call__(self, reading: PyTree, context: Context, *, key: Key) -> PyTree:
-        del context, key
+    def __call__(
+        self, reading: PyTree, inputs: Inputs, context: Context, *, key: Key | None = None
+    ) -> PyTree:
+        del inputs, context, key
         return reading
 
 
 def reader(sensor: Sensor) -> Any:
-    """What reads images: the encoder of a sensor, behind a guard as well, or the sensor itself."""
+    """The part of a sensor that reads images: its encoder, also behind a guard, or the sensor."""
     while (guarded := getattr(sensor, "sensor", None)) is not None:
         sensor = guarded
     return getattr(sensor, "encoder", sensor)
 
 
 def sequences_at_once(sensor: Sensor, num_steps: int, most: int) -> int:
-    """How many sequences are read in one go, so that their images fit into memory.
+    """The number of sequences to read at once, so that their images fit into memory.
 
-    At most `most`, and fewer if the sensor or its encoder bounds its `frames_at_once`.
+    It is at most `most`, and smaller if the sensor or its encoder bounds its `frames_at_once`.
     """
     frames = getattr(reader(sensor), "frames_at_once", None)
     if frames is None:
@@ -145,8 +189,15 @@ class StackedSensors(eqx.Module):
 
     sensors: tuple[Sensor, ...]
 
-    def __call__(self, reading: tuple[Reading, ...], context: Context, *, key: Key) -> Measurement:
-        return sense(self, reading, None, context, key=key)
+    def __call__(
+        self,
+        reading: tuple[Reading, ...],
+        inputs: Inputs,
+        context: Context,
+        *,
+        key: Key | None = None,
+    ) -> Measurement:
+        return sense(self, reading, None, inputs, context, key=key)
 
     def simulate(self, expected: Observation, *, key: Key) -> tuple[Reading, ...]:
         """Draws a reading for each sensor where `expected` would be observed without noise."""
@@ -191,7 +242,13 @@ def stack_sensors(*sensors: Sensor) -> StackedSensors:
 
 
 def sense(
-    sensor: Sensor, reading: Reading, observed: Any, context: Context, *, key: Key
+    sensor: Sensor,
+    reading: Reading,
+    observed: Any,
+    inputs: Inputs,
+    context: Context,
+    *,
+    key: Key | None = None,
 ) -> Measurement:
     """Applies a sensor to what was observed of a reading.
 
@@ -199,23 +256,28 @@ def sense(
     neither values nor gradients.
     """
     if isinstance(sensor, StackedSensors):
-        return _sense_stack(sensor, reading, observed, context, key=key)
+        return _sense_stack(sensor, reading, observed, inputs, context, key)
     if observed is None:
-        return sensor(reading, context, key=key)
-    measurement = sensor(_hide(reading, observed), context, key=key)
+        return sensor(reading, inputs, context, key=key)
+    measurement = sensor(_hide(reading, observed), inputs, context, key=key)
     if jnp.ndim(observed) > 0:
         check_shape("observed", observed, measurement.value.shape)
     both = jnp.logical_and(measurement.observed, observed)
     measurement = eqx.tree_at(lambda m: m.observed, measurement, both)
     if measurement.novelty is None:
         return measurement
-    # What was not read, and is zero here, is nothing to warn of.
+    # A reading that was not observed is zero here, and raises no alarm.
     novelty = jnp.where(jnp.any(observed), measurement.novelty, 0.0)
     return eqx.tree_at(lambda m: m.novelty, measurement, novelty)
 
 
 def _sense_stack(
-    stacked: StackedSensors, reading: Any, observed: Any, context: Context, *, key: Key
+    stacked: StackedSensors,
+    reading: Any,
+    observed: Any,
+    inputs: Inputs,
+    context: Context,
+    key: Key | None,
 ) -> Measurement:
     count = len(stacked.sensors)
     # One mask per step, or none, applies to all sensors.
@@ -225,32 +287,32 @@ def _sense_stack(
             f"A mask per component of {count} stacked sensors must be a tuple with one mask for "
             f"each, got one array of shape {jnp.shape(observed)} per step."
         )
-    for name, given in (("readings", reading), ("observed", masks)):
-        if not isinstance(given, tuple) or len(given) != count:
+    for name, entries in (("readings", reading), ("observed", masks)):
+        if not isinstance(entries, tuple) or len(entries) != count:
             raise ValueError(
                 f"`{name}` of {count} stacked sensors must be a tuple of as many entries, "
-                f"got {jax.tree.map(jnp.shape, given)}."
+                f"got {jax.tree.map(jnp.shape, entries)}."
             )
+    keys = (None,) * count if key is None else jr.split(key, count)
     parts = [
-        sense(sensor, r, mask, context, key=k)
-        for sensor, r, mask, k in zip(
-            stacked.sensors, reading, masks, jr.split(key, count), strict=True
-        )
+        sense(sensor, r, mask, inputs, context, key=k)
+        for sensor, r, mask, k in zip(stacked.sensors, reading, masks, keys, strict=True)
     ]
     whole = all(part.observed is True for part in parts)
     novelties = [part.novelty for part in parts if part.novelty is not None]
     return Measurement(
         jnp.concatenate([part.value for part in parts]),
-        block_diag(*(part.covariance for part in parts)),
-        tuple(part.features for part in parts),
-        True if whole else jnp.concatenate([part.seen() for part in parts]),
-        jnp.stack(novelties).max() if novelties else None,
+        factor=block_diag(*(part.factor for part in parts)),
+        features=tuple(part.features for part in parts),
+        observed=True if whole else jnp.concatenate([part.seen() for part in parts]),
+        novelty=jnp.stack(novelties).max() if novelties else None,
     )
 
 
 def _hide(reading: Reading, observed: Seen) -> Reading:
     def hide(leaf: Array) -> Array:
-        each = jnp.ndim(observed) > 0 and jnp.shape(leaf) == jnp.shape(observed)
-        return jnp.where(observed if each else jnp.any(observed), leaf, jnp.zeros_like(leaf))
+        by_component = jnp.ndim(observed) > 0 and jnp.shape(leaf) == jnp.shape(observed)
+        mask = observed if by_component else jnp.any(observed)
+        return jnp.where(mask, leaf, jnp.zeros_like(leaf))
 
     return jax.tree.map(hide, reading)

@@ -1,7 +1,7 @@
 """Processes that switch between modes, like a pusher that touches an object or does not.
 
-A mode changes parts of a model and shares the rest with it, its sensor above all, so that readings
-are looked at once for all modes. Which mode a system is in is not known; it is a Markov chain.
+A mode replaces parts of a model and shares the others, its sensor above all, so that readings are
+processed once for all modes. The mode of a system is not known; it is a Markov chain.
 """
 
 import abc
@@ -15,15 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Context, Control, Observation, State
-from filtrax.checks import as_float, is_concrete
-from filtrax.model import StateSpaceModel, bound
+from filtrax._checks import as_float, check_signature, is_concrete
+from filtrax._given import given_field
+from filtrax._types import Context, Inputs, Observation, State
+from filtrax.networks import Features
 from filtrax.noise import AbstractNoise
 from filtrax.sensors import Measurement
-from filtrax.spaces import Space
+from filtrax.state_space import StateSpaceModel, bound
 
-Head = Callable[[State, Control], Float[Array, "..."]]
-"""Maps state and control to one number for each pair of modes."""
+Head = Callable[[State, Inputs], Float[Array, "..."]]
+"""Maps state and inputs to one number for each pair of modes."""
 
 
 def _as_numbers(values: Any) -> tuple[float, ...] | None:
@@ -31,7 +32,7 @@ def _as_numbers(values: Any) -> tuple[float, ...] | None:
 
 
 class AbstractTransitions(eqx.Module):
-    """How probable it is that a system goes from one mode to another in a step."""
+    """The probabilities of going from mode to mode in a step."""
 
     @property
     @abc.abstractmethod
@@ -39,17 +40,17 @@ class AbstractTransitions(eqx.Module):
         """The number of modes."""
 
     @abc.abstractmethod
-    def __call__(self, state: State, control: Control) -> Float[Array, "m m"]:
+    def __call__(self, state: State, inputs: Inputs) -> Float[Array, "m m"]:
         """ln P(j | i), with a row for each mode i before the step, at the state before it."""
 
 
 class Transitions(AbstractTransitions):
-    """Probabilities that are given and stay as they are, whatever is trained.
+    """Probabilities that no training changes.
 
     `matrix` has a row for each mode before the step, which sums to one. Entries may be zero.
     """
 
-    matrix: Float[Array, "m m"] = eqx.field(converter=as_float)
+    matrix: Float[Array, "m m"] = given_field(converter=as_float)
 
     def __check_init__(self):
         _check_matrix("matrix", self.matrix)
@@ -58,20 +59,21 @@ class Transitions(AbstractTransitions):
     def size(self) -> int:
         return self.matrix.shape[-1]
 
-    def __call__(self, state: State, control: Control) -> Float[Array, "m m"]:
-        del control
+    def __call__(self, state: State, inputs: Inputs) -> Float[Array, "m m"]:
+        del inputs
         return jax.lax.stop_gradient(jnp.log(self.matrix).astype(state.dtype))
 
 
 class LearnedTransitions(AbstractTransitions):
-    """Probabilities to train: softmax(logits + head(state, control)) of each row.
+    """Probabilities to train: softmax(logits + head(state, inputs)) of each row.
 
     They are valid whatever an optimizer does to the logits.
 
     **Arguments:**
 
     - `start`: the matrix before training, where the head gives zero. No entry may be zero.
-    - `head`: None, or what lets the probabilities depend on state and control.
+    - `head`: `head(state, inputs)`, with a logit for each pair of modes. None: the probabilities
+      do not depend on state and inputs.
     """
 
     logits: Float[Array, "m m"]
@@ -85,6 +87,8 @@ class LearnedTransitions(AbstractTransitions):
                 "`start` must be positive, because a probability of zero has no gradient to leave "
                 f"it: got\n{start}\nUse `Transitions` for a matrix with zeros."
             )
+        if head is not None:
+            check_signature("head", head, ("state", "inputs"))
         self.logits = jnp.log(start)
         self.head = head
 
@@ -92,10 +96,10 @@ class LearnedTransitions(AbstractTransitions):
     def size(self) -> int:
         return self.logits.shape[-1]
 
-    def __call__(self, state: State, control: Control) -> Float[Array, "m m"]:
+    def __call__(self, state: State, inputs: Inputs) -> Float[Array, "m m"]:
         logits = self.logits
         if self.head is not None:
-            output = self.head(state, control)
+            output = self.head(state, inputs)
             if output.size != logits.size:
                 raise ValueError(
                     f"`head` must give {logits.size} numbers, one for each pair of {self.size} "
@@ -112,28 +116,34 @@ class LearnedTransitions(AbstractTransitions):
 
 
 class TransitionHead(eqx.Module):
-    """A network of the scaled state and the control that gives a logit for each pair of modes."""
+    """A network of state and inputs that gives a logit for each pair of modes."""
 
-    network: Callable[[Float[Array, " inputs"]], Float[Array, " outputs"]]
-    space: Space
+    network: Callable[[Float[Array, " features"]], Float[Array, " outputs"]]
+    features: Features = Features()
 
-    def __call__(self, state: State, control: Control) -> Float[Array, " outputs"]:
-        return self.network(self.space.network_input(state, control))
+    def __call__(self, state: State, inputs: Inputs) -> Float[Array, " outputs"]:
+        return self.network(self.features(state, inputs))
 
 
 class Mode(eqx.Module):
-    """What is different of a model in one of its modes; None is as the model has it.
+    """Parts of a model that are different in one of its modes; None keeps the model's own.
 
     **Attributes:**
 
     - `process`, `process_noise`, `observe`: as in `StateSpaceModel`.
-    - `sensor_noise`: R, called with the features of a measurement, or its value where it has none.
+    - `sensor_noise`: the noise of measurements, called with their features, or with their value
+      where they have none.
     """
 
-    process: Callable[[State, Control], State] | None = None
+    process: Callable[[State, Inputs], State] | None = None
     process_noise: AbstractNoise | None = None
-    observe: Callable[[State], Observation] | None = None
+    observe: Callable[[State, Inputs], Observation] | None = None
     sensor_noise: AbstractNoise | None = None
+
+    def __check_init__(self):
+        for name in ("process", "process_noise", "observe"):
+            if getattr(self, name) is not None:
+                check_signature(name, getattr(self, name), ("state", "inputs"))
 
     def bind(self, context: Context) -> "Mode":
         """The mode for one sequence."""
@@ -141,13 +151,12 @@ class Mode(eqx.Module):
         return Mode(*(bound(part, context) for part in parts))
 
     def measured(self, measurement: Measurement) -> Measurement:
-        """The measurement as it is in this mode."""
+        """The measurement with the noise of this mode."""
         if self.sensor_noise is None:
             return measurement
         has_features = bool(jax.tree.leaves(measurement.features))
-        inputs = measurement.features if has_features else measurement.value
-        covariance = self.sensor_noise.covariance(inputs)
-        return dataclasses.replace(measurement, covariance=covariance)
+        features = measurement.features if has_features else measurement.value
+        return dataclasses.replace(measurement, factor=self.sensor_noise(features))
 
 
 class SwitchingProcess(eqx.Module):
@@ -156,19 +165,18 @@ class SwitchingProcess(eqx.Module):
         m_t ~ P(m_t | m_{t-1}, x_{t-1}, u_t),   x_t = f_m(x_{t-1}, u_t) + q_t,   q_t ~ N(0, Q_m)
         z_t = h_m(x_t) + r_t,                   r_t ~ N(0, R_m),   m = m_t
 
-    It is the `process` of a model. An `InteractingFilter` sees the modes. Everything else that
-    works with models, other filters included, sees the process that this one goes around, and so
-    the model as it is without modes.
+    It is the `process` of a model. An `IMMFilter` sees the modes. Everything else that works with
+    models, other filters included, sees the process inside, and so the model without modes.
 
     **Attributes:**
 
     - `process`: the process of modes that have none of their own.
-    - `modes`: `Mode()` is the model as it is.
-    - `transitions`: of the mode in a step.
+    - `modes`: what changes in each mode; `Mode()` changes nothing.
+    - `transitions`: `transitions(state, inputs)`, the probabilities of going from mode to mode.
     - `initial`: the probability of each mode before the first step. None: all are equal.
     """
 
-    process: Callable[[State, Control], State]
+    process: Callable[[State, Inputs], State]
     modes: tuple[Mode, ...]
     transitions: AbstractTransitions
     initial: tuple[float, ...] | None = eqx.field(default=None, static=True, converter=_as_numbers)
@@ -180,16 +188,18 @@ class SwitchingProcess(eqx.Module):
                 "`modes` must be as many as `transitions` has rows, and at least one: got "
                 f"{count} modes for {self.transitions.size} rows."
             )
+        check_signature("process", self.process, ("state", "inputs"))
+        check_signature("transitions", self.transitions, ("state", "inputs"))
         if self.initial is None:
             return
-        given = np.asarray(self.initial)
-        if given.shape != (count,) or (given < 0).any() or not np.isclose(given.sum(), 1):
+        initial = np.asarray(self.initial)
+        if initial.shape != (count,) or (initial < 0).any() or not np.isclose(initial.sum(), 1):
             raise ValueError(
                 f"`initial` must be {count} probabilities that sum to one, got {self.initial}."
             )
 
-    def __call__(self, state: State, control: Control) -> State:
-        return self.process(state, control)
+    def __call__(self, state: State, inputs: Inputs) -> State:
+        return self.process(state, inputs)
 
     def bind(self, context: Context) -> "SwitchingProcess":
         """The process for one sequence."""
@@ -203,24 +213,24 @@ class SwitchingProcess(eqx.Module):
     def initial_log_weights(self, dtype) -> Float[Array, " m"]:
         """ln P(m₀)."""
         count = len(self.modes)
-        given = (1 / count,) * count if self.initial is None else self.initial
-        return jnp.log(jnp.asarray(given, dtype))
+        initial = (1 / count,) * count if self.initial is None else self.initial
+        return jnp.log(jnp.asarray(initial, dtype))
 
 
 def switching(model: StateSpaceModel) -> SwitchingProcess:
-    """The process of a model with its modes; one mode, the model itself, if it has none."""
+    """The process of a model with its modes; a model without modes has one."""
     if isinstance(model.process, SwitchingProcess):
         return model.process
     return SwitchingProcess(model.process, (Mode(),), Transitions(np.ones((1, 1))))
 
 
 def in_mode(model: StateSpaceModel, mode: Mode) -> StateSpaceModel:
-    """The model as it is in one of its modes, without the others."""
+    """The model in one of its modes, without the others."""
     shared = {"process": switching(model).process}
     shared |= {"process_noise": model.process_noise, "observe": model.observe}
-    own = {name: getattr(mode, name) for name in shared}
-    changed = {name: part for name, part in own.items() if part is not None}
-    return dataclasses.replace(model, **(shared | changed))
+    parts = {name: getattr(mode, name) for name in shared}
+    replaced = {name: part for name, part in parts.items() if part is not None}
+    return dataclasses.replace(model, **(shared | replaced))
 
 
 def _check_matrix(name: str, matrix: Array) -> None:

@@ -1,4 +1,4 @@
-"""Trajectories: what a filter is trained and tested on.
+"""Trajectories: the sequences that filters are trained and tested on.
 
 A data set is one `Trajectory` whose arrays all have a leading axis. The functions here work on
 one trajectory and may be mapped (`jax.vmap`) over such a data set, except `stack` and `split`,
@@ -15,42 +15,49 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from filtrax.arrays import Context, Key
+from filtrax._checks import as_float, keyword_only
+from filtrax._types import Context, Key
 from filtrax.beliefs import Gaussian
-from filtrax.checks import as_float
 
-TIMED = ("controls", "readings", "states", "observed", "labelled")
+TIMED = ("inputs", "readings", "states", "observed", "labelled")
 """The parts of a trajectory that have a time axis."""
 
 
+@keyword_only(
+    "Trajectory(initial, initial_covariance, readings, *, inputs=None, states=None, ...)",
+    controls="inputs",
+    meaningless="undefined",
+)
 class Trajectory(eqx.Module):
     """One sequence of T steps.
 
-    `controls[t]` acts on the way *to* `states[t]`, and `readings[t]` is taken *at* `states[t]`.
+    `readings[t]` is taken at `states[t]`, and `inputs[t]` is all that is known then: the process
+    uses it on the way to `states[t]`, everything else there.
 
     **Attributes:**
 
     - `initial`, `initial_covariance`: mean and covariance of the belief before the first step.
-    - `controls`: a pytree of arrays with a leading time axis, or None.
     - `readings`: raw sensor data, a pytree of arrays with a leading time axis.
+    - `inputs`: commands, time steps, places of landmarks: a pytree of arrays with a leading time
+      axis, or None.
     - `states`: the true states, or None where there is no ground truth.
     - `observed`: which readings exist, per step or per step and component; for a stack of
       sensors a tuple of such masks. None: all.
     - `labelled`: which true states are known, per step or per step and component. None: all.
     - `context`: what is constant in the sequence.
-    - `meaningless`: components of the state that mean nothing in this sequence, like the
-      orientation of a circle. Their true value is zero, and no loss looks at them. None: none.
+    - `undefined`: components with no meaning here, like a circle's orientation. Their true value is
+      zero, and no loss looks at them. None: none.
     """
 
     initial: Float[Array, "*b x"] = eqx.field(converter=as_float)
     initial_covariance: Float[Array, "*b x x"] = eqx.field(converter=as_float)
-    controls: PyTree
+    inputs: PyTree = dataclasses.field(default=None, kw_only=True)
     readings: PyTree
-    states: Float[Array, "*b t x"] | None = None
-    observed: PyTree[Bool[Array, "..."]] | None = None
-    labelled: Bool[Array, "..."] | None = None
-    context: Context = None
-    meaningless: Bool[Array, "*b x"] | None = None
+    states: Float[Array, "*b t x"] | None = dataclasses.field(default=None, kw_only=True)
+    observed: PyTree[Bool[Array, "..."]] | None = dataclasses.field(default=None, kw_only=True)
+    labelled: Bool[Array, "..."] | None = dataclasses.field(default=None, kw_only=True)
+    context: Context = dataclasses.field(default=None, kw_only=True)
+    undefined: Bool[Array, "*b x"] | None = dataclasses.field(default=None, kw_only=True)
 
     @property
     def prior(self) -> Gaussian:
@@ -65,20 +72,20 @@ class Trajectory(eqx.Module):
     def known_states(self) -> tuple[Float[Array, "*b t x"], Bool[Array, "*b t x"]]:
         """The true states, zero where they are not labelled, and which components are.
 
-        What is meaningless is not labelled.
+        Undefined components are not labelled.
         """
         if self.states is None:
             raise ValueError("This needs true states, but `states` of the trajectory is None.")
         states, labels = known_states(self.states, self.labelled)
-        if self.meaningless is None:
+        if self.undefined is None:
             return states, labels
-        return known_states(states, labels & ~self.meaningless[..., None, :])
+        return known_states(states, labels & ~self.undefined[..., None, :])
 
     def complete(self) -> Bool[Array, "*b t"]:
-        """Which true states are known in all components that mean anything."""
+        """Which true states are known in all components that are defined."""
         labels = self.known_states()[1]
-        if self.meaningless is not None:
-            labels = labels | self.meaningless[..., None, :]
+        if self.undefined is not None:
+            labels = labels | self.undefined[..., None, :]
         return labels.all(-1)
 
 
@@ -121,9 +128,9 @@ def subsequence(trajectory: Trajectory, start: int | Int[Array, ""], length: int
 
 def random_subsequence(trajectory: Trajectory, length: int, *, key: Key) -> Trajectory:
     """A sub-sequence whose start is drawn uniformly from those that follow a known state."""
-    known = trajectory.complete()
+    complete = trajectory.complete()
     # Before the first step comes the initial state, which is always known.
-    allowed = jnp.append(True, known[:-1])[: max(known.size - length, 0) + 1]
+    allowed = jnp.append(True, complete[:-1])[: max(complete.size - length, 0) + 1]
     start = jr.categorical(key, jnp.where(allowed, 0.0, -jnp.inf))
     return subsequence(trajectory, start, length)
 
@@ -141,9 +148,9 @@ def pad(trajectory: Trajectory, num_steps: int) -> Trajectory:
             f"`num_steps` must be at least the {trajectory.num_steps} steps of the trajectory, "
             f"got {num_steps}."
         )
-    everything = jnp.ones(trajectory.num_steps, bool)
-    observed = everything if trajectory.observed is None else trajectory.observed
-    labelled = everything if trajectory.labelled is None else trajectory.labelled
+    all_steps = jnp.ones(trajectory.num_steps, bool)
+    observed = all_steps if trajectory.observed is None else trajectory.observed
+    labelled = all_steps if trajectory.labelled is None else trajectory.labelled
 
     def extend(array: Array) -> Array:
         return jnp.concatenate([array, jnp.zeros((missing, *array.shape[1:]), array.dtype)])
@@ -161,14 +168,14 @@ def stack(trajectories: Sequence[Trajectory]) -> Trajectory:
         trajectories = [pad(trajectory, max(counts)) for trajectory in trajectories]
     observed = _alike([trajectory.observed for trajectory in trajectories], max(counts))
     labelled = _alike([trajectory.labelled for trajectory in trajectories], max(counts))
-    meaningless = [trajectory.meaningless for trajectory in trajectories]
-    if any(mask is not None for mask in meaningless):
-        nothing = jnp.zeros(trajectories[0].initial.shape, bool)
-        meaningless = [nothing if mask is None else mask for mask in meaningless]
+    undefined = [trajectory.undefined for trajectory in trajectories]
+    if any(mask is not None for mask in undefined):
+        no_component = jnp.zeros(trajectories[0].initial.shape, bool)
+        undefined = [no_component if mask is None else mask for mask in undefined]
     trajectories = [
-        dataclasses.replace(trajectory, observed=seen, labelled=labels, meaningless=mask)
+        dataclasses.replace(trajectory, observed=seen, labelled=labels, undefined=mask)
         for trajectory, seen, labels, mask in zip(
-            trajectories, observed, labelled, meaningless, strict=True
+            trajectories, observed, labelled, undefined, strict=True
         )
     ]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trajectories)
@@ -183,14 +190,14 @@ def split(data: Trajectory, sizes: Sequence[int], *, key: Key) -> tuple[Trajecto
         )
     order, parts, begin = jr.permutation(key, total), [], 0
     for size in sizes:
-        chosen = order[begin : begin + size]
-        parts.append(jax.tree.map(lambda leaf, chosen=chosen: leaf[chosen], data))
+        members = order[begin : begin + size]
+        parts.append(jax.tree.map(lambda leaf, members=members: leaf[members], data))
         begin += size
     return tuple(parts)
 
 
 def _alike(masks: Sequence[Any], num_steps: int) -> list[Any]:
-    """The same masks, all as detailed as the most detailed among them."""
+    """Masks of the same meaning, all as detailed as the most detailed among them."""
     if all(mask is None for mask in masks):
         return list(masks)
     widths = [len(mask) for mask in masks if isinstance(mask, tuple)]

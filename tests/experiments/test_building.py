@@ -17,7 +17,7 @@ from filtrax.tasks.disc import DiscModel
 from filtrax.training.evaluation import ObjectiveScore
 from filtrax.training.objectives import (
     LikelihoodContrast,
-    Until,
+    StepSchedule,
     l2,
     process_nll,
     sensor_nll,
@@ -103,7 +103,7 @@ def test_objectives_and_their_weights():
     # Rejects a warm-up that never ends, and weights that go to the wrong term.
     objective = stage_of(sensor_warmup=0.3, sensor_weight=2.0, loss_weight=5.0).objective
     assert objective.terms[1] is sensor_nll
-    assert objective.weights == (5.0, Until(0.3, 2.0))
+    assert objective.weights == (5.0, StepSchedule(0.3, 2.0))
     learned = stage_of(model=LEARNED, weight_decay=0.1, filter=Particle()).objective
     main, sensor, contrast, decay = learned.terms
     assert main.loss.keywords == {"density": mixture_nll, "share": 0.0}

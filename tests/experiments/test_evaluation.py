@@ -47,11 +47,9 @@ def beliefs():
         for n in range(3):
             prior = filtrax.Gaussian(data.initial[n] + start, data.initial_covariance[n])
             context = jax.tree.map(lambda leaf, n=n: leaf[n], data.context)
-            belief = filtrax.run(
-                filt, member, prior, None, data.readings[n], context=context, key=jax.random.key(0)
-            )
-            means.append(belief.mean)
-            covariances.append(belief.covariance)
+            filtered = filtrax.run(filt, member, prior, data.readings[n], context=context)
+            means.append(filtered.beliefs.mean)
+            covariances.append(filtered.beliefs.covariance)
     shape = (len(starts), 3, tiny_run.TASK.num_steps, 4)
     return np.reshape(means, shape), np.reshape(covariances, (*shape, 4))
 
@@ -84,7 +82,8 @@ def test_the_moment_nll_of_particles_is_that_of_one_gaussian_with_the_kernel(mon
     beliefs = filtrax.Particles(
         jnp.asarray(cloud), jnp.log(weights), jnp.zeros(2, int), jnp.asarray(kernel)
     )
-    monkeypatch.setattr(evaluation, "filter_trajectory", lambda *_, key: (beliefs, None))
+    filtered = filtrax.Filtered(beliefs, filtrax.Info(jnp.ones(2, bool)), None)
+    monkeypatch.setattr(evaluation, "filter_trajectory", lambda *_, key: filtered)
     data = tiny_run.TASK.data("test")
     one = jax.tree.map(lambda leaf: leaf[0], data)
     one = dataclasses.replace(one, readings=one.readings[:2], states=jnp.asarray(cloud[:, 0]))

@@ -3,16 +3,17 @@
 import jax.random as jr
 import pytest
 
-from filtrax import InteractingFilter
+from filtrax import IMMFilter
 from filtrax.experiments.config import as_dict
 from filtrax.experiments.filters import Ekf, Imm, Mcukf, Ukf
 from filtrax.experiments.parsing import parse
 from filtrax.experiments.settings import Experiment
+from filtrax.tasks.disc import DiscTask
 from systems import beacon_model, beacon_trajectory, switching_beacon_model
 
 
 def build(settings, model):
-    return settings.build(model, beacon_trajectory(2), key=jr.key(0))
+    return settings.build(DiscTask(), model, beacon_trajectory(2), key=jr.key(0))
 
 
 def test_the_inner_filter_is_a_table_of_its_own():
@@ -21,7 +22,7 @@ def test_the_inner_filter_is_a_table_of_its_own():
     assert settings == Imm(Mcukf(7, 9))
     assert as_dict(settings) == {"kind": "imm", "inner": inner | {"redraw": True}}
     filt = build(settings, switching_beacon_model())
-    assert isinstance(filt, InteractingFilter)
+    assert isinstance(filt, IMMFilter)
     assert (filt.inner.num_samples, settings.for_test(filt).inner.num_samples) == (7, 9)
     assert parse(Experiment, {"filter": {"kind": "imm"}}).filter == Imm(Ekf())
 

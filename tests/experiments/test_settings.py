@@ -80,7 +80,7 @@ def test_a_batch_has_as_many_sequences_as_frames_allow():
         (Ekf(), filtrax.losses.nll),
         (Ukf(), filtrax.losses.nll),
         (Particle(), filtrax.losses.mixture_nll),
-        (Particle(belief="gaussian"), filtrax.losses.smoothed_nll),
+        (Particle(belief="gaussian"), filtrax.losses.kernel_nll),
     ],
 )
 def test_the_loss_is_the_one_of_the_filters_belief(filt, density):

@@ -42,15 +42,17 @@ step = eqx.filter_jit(lambda filt, *inputs, key: filt.step(MODEL, *inputs, key=k
 
 
 def run(filt, readings, observed=EVERYTHING):
-    return filtrax.run_with_info(
+    result = filtrax.run(
         filt,
         MODEL,
         TRAJECTORY.prior,
-        TRAJECTORY.controls,
         readings,
+        inputs=TRAJECTORY.inputs,
         observed=observed,
         key=jr.key(1),
+        info=True,
     )
+    return result.beliefs, result.info
 
 
 @for_all_filters
@@ -79,16 +81,15 @@ def test_single_precision_stays_single(filt):
 
 @for_all_filters
 def test_a_run_is_its_steps_one_after_another(filt):
-    """Rejects a loop that hands steps the wrong control, reading or key."""
+    """Rejects a loop that hands steps the wrong inputs, reading or key."""
     beliefs, _ = run(filt, TRAJECTORY.readings)
     sensor_key, init_key, key = jr.split(jr.key(1), 3)
     step_keys = jr.split(key, STEPS)
     belief = filt.init(MODEL, TRAJECTORY.prior, key=init_key)
     for t in range(STEPS):
-        measurement = sense(
-            MODEL.sensor, TRAJECTORY.readings[t], EVERYTHING[t], None, key=sensor_key
-        )
-        belief, _ = step(filt, belief, TRAJECTORY.controls[t], measurement, key=step_keys[t])
+        inputs, reading = TRAJECTORY.inputs[t], TRAJECTORY.readings[t]
+        measurement = sense(MODEL.sensor, reading, EVERYTHING[t], inputs, None, key=sensor_key)
+        belief, _ = step(filt, belief, measurement, inputs, key=step_keys[t])
         for one, many in zip(jax.tree.leaves(belief), jax.tree.leaves(beliefs), strict=True):
             np.testing.assert_allclose(many[t], one, rtol=1e-9, atol=1e-11)
 
@@ -106,11 +107,11 @@ def test_mapped_equals_looped(filt):
 @for_bayes_filters
 def test_a_step_without_observation_is_a_prediction(filt):
     belief = filt.init(MODEL, TRAJECTORY.prior, key=jr.key(0))
-    control, (predict_key, _) = TRAJECTORY.controls[0], jr.split(jr.key(3))
-    predicted = eqx.filter_jit(filt.predict)(MODEL, belief, control, key=predict_key)
+    inputs, (predict_key, _) = TRAJECTORY.inputs[0], jr.split(jr.key(3))
+    predicted = eqx.filter_jit(filt.predict)(MODEL, belief, inputs, key=predict_key)
     predicted = getattr(predicted, "belief", predicted)
     nothing = filtrax.Measurement(jnp.zeros(2), jnp.eye(2), observed=jnp.zeros(2, bool))
-    updated, info = step(filt, belief, control, nothing, key=jr.key(3))
+    updated, info = step(filt, belief, nothing, inputs, key=jr.key(3))
     expected, found = predicted.moments(POSE), updated.moments(POSE)
     np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(found.covariance, expected.covariance, rtol=1e-12, atol=1e-12)
@@ -136,8 +137,8 @@ def test_online_steps_equal_the_batch_run_for_filters_without_chance():
         for t in range(STEPS):
             belief, info = loop.step(
                 belief,
-                np.asarray(TRAJECTORY.controls[t]),
                 np.where(MASK[t], TRAJECTORY.readings[t], np.nan),
+                inputs=np.asarray(TRAJECTORY.inputs[t]),
                 observed=np.asarray(MASK[t]),
                 key=jr.key(t),
             )
@@ -148,8 +149,8 @@ def test_online_steps_equal_the_batch_run_for_filters_without_chance():
 def test_heteroscedastic_process_noise_is_taken_at_each_particle_and_sigma_point():
     """Rejects one Q at the mean for all points."""
 
-    def head(state, control):
-        del control
+    def head(state, inputs):
+        del inputs
         return jnp.stack([state[0], 0.0 * state[0], 0.0 * state[0]])
 
     noise = filtrax.heteroscedastic_noise(head, jnp.asarray([0.5, 0.1, 0.1]))
@@ -157,7 +158,7 @@ def test_heteroscedastic_process_noise_is_taken_at_each_particle_and_sigma_point
     prior = filtrax.Gaussian(jnp.zeros(3), jnp.diag(jnp.asarray([4.0, 0.1, 1e-6])))
     # std(x) = 0.5 + x with x ~ N(0, 4): the expected variance is 0.25 + 4, at the mean 0.25.
     expected = 4.0 + 0.25 + 4.0
-    control = jnp.zeros(2)
+    inputs = jnp.zeros(2)
     filters = {
         filtrax.UnscentedKalmanFilter(): 1e-9,
         filtrax.MonteCarloUnscentedKalmanFilter(400): 1e-9,
@@ -168,7 +169,7 @@ def test_heteroscedastic_process_noise_is_taken_at_each_particle_and_sigma_point
         @jax.jit
         def predict(key, filt=filt):
             belief = filt.init(model, prior, key=key)
-            return filt.predict(model, belief, control, key=key).moments(POSE)
+            return filt.predict(model, belief, inputs, key=key).moments(POSE)
 
         predicted = predict(jr.key(0))
         assert predicted.covariance[0, 0] == pytest.approx(expected, abs=tolerance)
@@ -183,6 +184,6 @@ def test_observation_angles_are_averaged_about_the_centre():
         filt = FILTERS[name]
         belief = filt.init(MODEL, prior, key=jr.key(0))
         measurement = filtrax.Measurement(reading, 0.1 * jnp.eye(2), observed=jnp.ones(2, bool))
-        updated, info = step(filt, belief, jnp.zeros(2), measurement, key=jr.key(1))
+        updated, info = step(filt, belief, measurement, jnp.zeros(2), key=jr.key(1))
         assert jnp.abs(info.innovation[1]) < 0.05, name
         assert POSE.difference(updated.mean, state)[2] < 0.05, name

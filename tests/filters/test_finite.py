@@ -16,7 +16,7 @@ from filtrax.filters import filter_trajectory
 from oracles.kalman import LinearSystem
 from systems import as_float32, kalman_filters, linear_model
 
-FILTERS = kalman_filters() | {"imm": filtrax.InteractingFilter()}
+FILTERS = kalman_filters() | {"imm": filtrax.IMMFilter()}
 STEPS = 100
 
 
@@ -118,7 +118,7 @@ def test_one_mode_without_a_covariance_is_enough():
     model, prior = linear_model(system())
     chances = filtrax.Transitions(np.full((2, 2), 0.5))
     process = filtrax.SwitchingProcess(model.process, (filtrax.Mode(), filtrax.Mode()), chances)
-    model, filt = dataclasses.replace(model, process=process), filtrax.InteractingFilter()
+    model, filt = dataclasses.replace(model, process=process), filtrax.IMMFilter()
     predicted = filt.predict(
         model, filt.init(model, prior, key=jr.key(0)), jnp.zeros(1), key=jr.key(0)
     )

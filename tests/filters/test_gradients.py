@@ -43,8 +43,8 @@ def test_ancestors_are_drawn_once():
     # Rejects a backward pass that sums up weights and searches in them again.
     def value(model):
         trajectory = beacon_trajectory(num_steps=4)
-        run = filter_trajectory(RESAMPLED, model, trajectory, recompute=True, key=jr.key(1))
-        return run[1].log_likelihood.sum()
+        result = filter_trajectory(RESAMPLED, model, trajectory, recompute=True, key=jr.key(1))
+        return result.log_likelihood
 
     traced, _ = eqx.filter_make_jaxpr(eqx.filter_value_and_grad(value))(beacon_model())[:2]
     assert _number_of("cumsum", traced.jaxpr) == 1
@@ -57,11 +57,9 @@ def test_steps_that_are_computed_again_have_the_same_gradient(name):
     filt = {**FILTERS, "pf_resampled": RESAMPLED}[name]
 
     def loss(model, recompute):
-        beliefs, info = filter_trajectory(
-            filt, model, trajectory, recompute=recompute, key=jr.key(1)
-        )
-        means = jax.vmap(lambda belief: belief.moments(POSE).mean)(beliefs)
-        return means.sum() + info.log_likelihood.sum()
+        result = filter_trajectory(filt, model, trajectory, recompute=recompute, key=jr.key(1))
+        means = jax.vmap(lambda belief: belief.moments(POSE).mean)(result.beliefs)
+        return means.sum() + result.log_likelihood
 
     keeping, again = (eqx.filter_grad(loss)(learned_model(), flag) for flag in (False, True))
     assert jnp.abs(ravel_pytree(keeping)[0]).max() > 0.1
@@ -73,15 +71,15 @@ class SmoothProcess(eqx.Module):
 
     weight: jax.Array
 
-    def __call__(self, state, control):
-        return state + jnp.tanh(self.weight @ jnp.concatenate([state, control]))
+    def __call__(self, state, inputs):
+        return state + jnp.tanh(self.weight @ jnp.concatenate([state, inputs]))
 
 
 class SmoothHead(eqx.Module):
     weight: jax.Array
 
-    def __call__(self, state, control):
-        return jnp.tanh(self.weight @ jnp.concatenate([state, control]))
+    def __call__(self, state, inputs):
+        return jnp.tanh(self.weight @ jnp.concatenate([state, inputs]))
 
 
 def learned_model():
@@ -105,10 +103,10 @@ def test_second_derivatives_are_differences_of_gradients(name, recompute):
 
     def loss(flat):
         model = eqx.combine(restore(flat), rest)
-        found = filter_trajectory(
+        result = filter_trajectory(
             FILTERS[name], model, trajectory, recompute=recompute, key=jr.key(1)
         )
-        return found[1].log_likelihood.sum()
+        return result.log_likelihood
 
     gradient = jax.jit(jax.grad(loss))
     change = jax.jit(lambda flat: jax.jvp(jax.grad(loss), (flat,), (direction,))[1])(flat)
@@ -133,11 +131,11 @@ def test_equal_finite_differences(name):
     trajectory = filtrax.Trajectory(
         trajectory.initial,
         trajectory.initial_covariance,
-        trajectory.controls,
         jnp.where(MASK, trajectory.readings, jnp.nan),
-        jnp.where(LABELLED, trajectory.states, jnp.nan),
-        MASK,
-        LABELLED,
+        inputs=trajectory.inputs,
+        states=jnp.where(LABELLED, trajectory.states, jnp.nan),
+        observed=MASK,
+        labelled=LABELLED,
     )
     everything = (FILTERS[name], learned_model(), trajectory.initial)
     parameters, rest = eqx.partition(everything, eqx.is_inexact_array)
@@ -151,11 +149,11 @@ def test_equal_finite_differences(name):
         """All losses and the log-likelihood, with weights that let none hide behind another."""
         filt, model, initial = eqx.combine(unravel(vector), rest)
         moved = eqx.tree_at(lambda t: t.initial, trajectory, initial)
-        beliefs, info = filter_trajectory(filt, model, moved, key=jr.key(3))
+        result = filter_trajectory(filt, model, moved, key=jr.key(3))
         each = jax.vmap(lambda b, x, seen: jnp.stack([f(b, x, POSE, seen) for f in terms]))
-        found = each(beliefs, states, labels).sum(0)
-        if info.log_likelihood is not None:
-            found = jnp.append(found, info.log_likelihood.sum())
+        found = each(result.beliefs, states, labels).sum(0)
+        if result.log_likelihood is not None:
+            found = jnp.append(found, result.log_likelihood)
         return found @ jnp.sqrt(jnp.arange(2.0, 2.0 + found.size))
 
     gradient = jax.jit(jax.grad(total))(start)

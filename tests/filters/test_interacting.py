@@ -12,7 +12,7 @@ from scipy.special import log_softmax, logsumexp
 from scipy.stats import multivariate_normal
 
 import filtrax
-from filtrax import InteractingFilter, Mode, SwitchingProcess, Transitions
+from filtrax import IMMFilter, Mode, SwitchingProcess, Transitions
 from filtrax.filters import filter_trajectory
 from oracles.kalman import kalman, random_system
 from oracles.switching import (
@@ -58,9 +58,11 @@ def masks(rng, steps, shape=SIZES[1:]):
 
 
 @eqx.filter_jit
-def run(filt, model, prior, controls, readings, seen):
-    trajectory = filtrax.Trajectory(prior.mean, prior.covariance, controls, readings, observed=seen)
-    return filter_trajectory(filt, model, trajectory, key=jr.key(1))
+def run(filt, model, prior, inputs, readings, seen):
+    known = {"inputs": inputs, "observed": seen}
+    trajectory = filtrax.Trajectory(prior.mean, prior.covariance, readings, **known)
+    result = filter_trajectory(filt, model, trajectory, key=jr.key(1), info=True)
+    return result.beliefs, result.info
 
 
 def data(system, steps=STEPS, seed=1):
@@ -87,7 +89,7 @@ def test_equals_the_textbook_over_twenty_steps_with_masks(inner):
     inputs = data(system)
     weights, means, covariances, log_likelihoods = interacting(system, *inputs)
     assert 0.02 < weights.max(1).min() < 0.9  # modes are in doubt, so that mixing matters
-    beliefs, info = run_on(InteractingFilter(INNER[inner]), *switching_model(system), *inputs)
+    beliefs, info = run_on(IMMFilter(INNER[inner]), *switching_model(system), *inputs)
     assert_close(jnp.exp(beliefs.log_weights), weights)
     assert_close(beliefs.components.mean, means)
     assert_close(beliefs.components.covariance, covariances)
@@ -104,7 +106,7 @@ def test_modes_of_different_programs_equal_modes_of_one():
     system = random_switching()
     model, prior = switching_model(system)
     processes = [mode.process for mode in model.process.modes]
-    others = [lambda x, u, f=f: f.state @ x + f.control @ u for f in processes]
+    others = [lambda x, u, f=f: f.state @ x + f.inputs @ u for f in processes]
     modes = [
         dataclasses.replace(mode, process=process)
         for mode, process in zip(model.process.modes, others, strict=True)
@@ -112,7 +114,7 @@ def test_modes_of_different_programs_equal_modes_of_one():
     apart = eqx.tree_at(lambda m: m.process.modes, model, tuple(modes))
     inputs = data(system)
     # The paper's form, whose prediction is more than a Gaussian.
-    filt = InteractingFilter(filtrax.UnscentedKalmanFilter(redraw=False))
+    filt = IMMFilter(filtrax.UnscentedKalmanFilter(redraw=False))
     found, expected = (run_on(filt, which, prior, *inputs) for which in (apart, model))
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         assert_close(a, b, 1e-10)
@@ -122,13 +124,13 @@ def test_modes_of_different_programs_equal_modes_of_one():
 def test_one_mode_and_equal_modes_are_the_inner_filter(inner, modes):
     """On a system with angles. Rejects a filter that changes what nothing switches."""
     trajectory, model = beacon_trajectory(6), beacon_model()
-    inputs = (trajectory.prior, trajectory.controls, trajectory.readings, None)
+    inputs = (trajectory.prior, trajectory.inputs, trajectory.readings, None)
     expected, known = run(INNER[inner], model, *inputs)
     if modes is not None:
         chances = Transitions(np.full((modes, modes), 1 / modes))
         process = SwitchingProcess(model.process, (Mode(),) * modes, chances)
         model = dataclasses.replace(model, process=process)
-    beliefs, info = run(InteractingFilter(INNER[inner]), model, *inputs)
+    beliefs, info = run(IMMFilter(INNER[inner]), model, *inputs)
     found = jax.vmap(lambda belief: belief.moments(POSE))(beliefs)
     assert_close(jnp.exp(beliefs.log_weights), 1 / (modes or 1))
     for name in ("mean", "covariance"):
@@ -146,7 +148,7 @@ def test_without_switches_weights_are_the_evidence_of_separate_kalman_filters():
     evidence = np.cumsum([answer[2] for answer in answers], axis=1).T
     with np.errstate(divide="ignore"):
         joint = np.log(initial) + evidence
-    beliefs, info = run_on(InteractingFilter(), *switching_model(system), *inputs)
+    beliefs, info = run_on(IMMFilter(), *switching_model(system), *inputs)
     assert_close(beliefs.log_weights, log_softmax(joint, axis=1))
     assert_close(jnp.cumsum(info.log_likelihood), logsumexp(joint, axis=1))
     assert info.finite.all()
@@ -169,7 +171,7 @@ def test_equals_the_exact_gaussian_sum_where_the_filter_is_exact(matrix):
     seen = np.zeros((4, 2), bool)
     seen[0] = True
     beliefs, info = run_on(
-        InteractingFilter(), *switching_model(system), controls, observations, seen
+        IMMFilter(), *switching_model(system), controls, observations, seen
     )
     state = jnp.asarray([0.3, -0.2, 0.5])
     for last in (1, 2, 4):
@@ -193,7 +195,7 @@ def test_is_close_to_the_gaussian_sum_where_it_is_not_exact():
     controls, observations, _ = data(system, 2)
     seen = np.ones((2, 2), bool)
     beliefs, info = run_on(
-        InteractingFilter(), *switching_model(system), controls, observations, seen
+        IMMFilter(), *switching_model(system), controls, observations, seen
     )
     weights, *_, modes, evidence = gaussian_sum(system, controls, observations, seen)
     exact = np.asarray([weights[modes == j].sum() for j in range(3)])
@@ -210,8 +212,8 @@ def test_permuted_modes_permute_weights_and_components():
         system.initial[order],
     )
     inputs = data(system)
-    found, info = run_on(InteractingFilter(), *switching_model(permuted), *inputs)
-    expected, known = run_on(InteractingFilter(), *switching_model(system), *inputs)
+    found, info = run_on(IMMFilter(), *switching_model(permuted), *inputs)
+    expected, known = run_on(IMMFilter(), *switching_model(system), *inputs)
     assert_close(found.log_weights, expected.log_weights[:, order])
     assert_close(found.components.mean, expected.components.mean[:, order])
     assert_close(info.log_likelihood, known.log_likelihood)
@@ -222,15 +224,14 @@ def test_permuted_modes_permute_weights_and_components():
 def test_online_steps_equal_the_batch_run():
     model, trajectory = switching_beacon_model(), beacon_trajectory(5)
     seen = jnp.asarray([[1, 1], [1, 0], [0, 0], [1, 1], [0, 1]], bool)
-    inputs = (trajectory.prior, trajectory.controls, trajectory.readings, seen)
-    beliefs, _ = run(InteractingFilter(), model, *inputs)
-    loop = filtrax.online(InteractingFilter(), model)
+    inputs = (trajectory.prior, trajectory.inputs, trajectory.readings, seen)
+    beliefs, _ = run(IMMFilter(), model, *inputs)
+    loop = filtrax.online(IMMFilter(), model)
     belief = loop.init(trajectory.prior, key=jr.key(0))
     for t in range(5):
         reading = np.where(seen[t], trajectory.readings[t], np.nan)
-        belief, info = loop.step(
-            belief, trajectory.controls[t], reading, observed=np.asarray(seen[t]), key=jr.key(t)
-        )
+        known = {"inputs": trajectory.inputs[t], "observed": np.asarray(seen[t])}
+        belief, info = loop.step(belief, reading, **known)
         for one, many in zip(jax.tree.leaves(belief), jax.tree.leaves(beliefs), strict=True):
             assert_close(one, many[t], 1e-10)
         assert info.finite
@@ -238,7 +239,7 @@ def test_online_steps_equal_the_batch_run():
 
 def test_beats_the_filter_of_each_single_mode_on_data_that_switch():
     """A target that now and then manoeuvres, with its true model: three sequences, all better."""
-    filt, ekf = InteractingFilter(), filtrax.ExtendedKalmanFilter()
+    filt, ekf = IMMFilter(), filtrax.ExtendedKalmanFilter()
     model, prior = switching_model(MANOEUVRES)
     singles = [filtrax.in_mode(model, mode) for mode in model.process.modes]
     for seed in range(3):

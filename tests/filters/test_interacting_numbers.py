@@ -11,7 +11,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import filtrax
-from filtrax import InteractingFilter, Mode, SwitchingProcess, Transitions
+from filtrax import IMMFilter, Mode, SwitchingProcess, Transitions
 from filtrax.filters import filter_trajectory
 from filtrax.filters.interacting import mix
 from oracles.switching import simulate
@@ -42,7 +42,7 @@ def test_mixes_angles_the_short_way_round():
 
     @jax.jit
     def mixed(belief):
-        predicted = InteractingFilter().predict(model, belief, jnp.zeros(2), key=jr.key(0))
+        predicted = IMMFilter().predict(model, belief, jnp.zeros(2), key=jr.key(0))
         return belief.moments(POSE), predicted.belief.components.mean
 
     found, means = mixed(belief)
@@ -57,15 +57,15 @@ def test_mixes_angles_the_short_way_round():
 def test_innovations_of_angles_are_averaged_across_half_a_turn():
     """Two modes that expect bearings on both sides of the one opposite to the reading."""
     bearings = jnp.asarray([0.1, -0.1])
-    modes = tuple(Mode(observe=lambda x, b=b: jnp.stack([x[0], b])) for b in bearings)
+    modes = tuple(Mode(observe=lambda x, u, b=b: jnp.stack([x[0], b])) for b in bearings)
     process = SwitchingProcess(lambda x, u: x, modes, Transitions([[0.75, 0.25]] * 2))
     model = dataclasses.replace(beacon_model(), process=process)
-    filt, prior = InteractingFilter(), filtrax.Gaussian(jnp.zeros(3), 0.04 * jnp.eye(3))
+    filt, prior = IMMFilter(), filtrax.Gaussian(jnp.zeros(3), 0.04 * jnp.eye(3))
     belief = filt.init(model, prior, key=jr.key(0))
     reading = POLAR.wrap(jnp.asarray([0.0, jnp.pi]))
     measurement = filtrax.Measurement(reading, 0.01 * jnp.eye(2))
     step = eqx.filter_jit(filt.step)
-    _, info = step(model, belief, jnp.zeros(2), measurement, key=jr.key(0))
+    _, info = step(model, belief, measurement, jnp.zeros(2), key=jr.key(0))
     expected = 0.75 * 0.1 - 0.25 * 0.1
     assert_close(POLAR.difference(reading, info.innovation)[1], expected, 1e-12)
     variance = 0.75 * 0.1**2 + 0.25 * 0.1**2 - expected**2
@@ -94,25 +94,26 @@ def test_gradients_are_finite_where_a_mode_has_no_probability_left():
     """A mode 10⁵ nats behind, in single precision: exp of its log weight is zero."""
     line = filtrax.Space(("x",))
     noise = filtrax.constant_noise([0.01])
-    far = Mode(observe=lambda x: x + 15.0)
+    far = Mode(observe=lambda x, u: x + 15.0)
     model = filtrax.StateSpaceModel(
-        line,
-        line,
         SwitchingProcess(lambda x, u: 0.9 * x, (Mode(), far), Transitions(np.eye(2))),
         noise,
-        lambda x: x,
+        lambda x, u: x,
         filtrax.DirectSensor(noise),
+        state_space=line,
+        observation_space=line,
     )
     trajectory = filtrax.Trajectory(
-        jnp.zeros(1), 1e-4 * jnp.eye(1), None, jnp.zeros((4, 1)), jnp.zeros((4, 1))
+        jnp.zeros(1), 1e-4 * jnp.eye(1), jnp.zeros((4, 1)), states=jnp.zeros((4, 1))
     )
     model, trajectory = as_float32((model, trajectory))
 
     def losses(model):
-        beliefs, info = filter_trajectory(InteractingFilter(), model, trajectory, key=jr.key(0))
+        result = filter_trajectory(IMMFilter(), model, trajectory)
+        beliefs = result.beliefs
         density = jax.vmap(lambda b, x: b.log_density(x, line))(beliefs, trajectory.states)
         nll = jax.vmap(lambda b, x: filtrax.losses.nll(b, x, line))(beliefs, trajectory.states)
-        return density.sum() + nll.sum() + info.log_likelihood.sum(), beliefs.log_weights[-1]
+        return density.sum() + nll.sum() + result.log_likelihood, beliefs.log_weights[-1]
 
     (value, log_weights), gradient = eqx.filter_jit(
         eqx.filter_value_and_grad(losses, has_aux=True)
@@ -127,8 +128,8 @@ def test_gradients_are_finite_where_a_mode_has_no_probability_left():
 class SmoothHead(eqx.Module):
     weight: jax.Array
 
-    def __call__(self, state, control):
-        return jnp.tanh(self.weight @ jnp.concatenate([state, control]))
+    def __call__(self, state, inputs):
+        return jnp.tanh(self.weight @ jnp.concatenate([state, inputs]))
 
 
 @pytest.mark.parametrize("name", ["linear", pytest.param("beacon", marks=pytest.mark.long)])
@@ -144,7 +145,9 @@ def test_gradients_equal_finite_differences(name):
         model, prior = switching_model(MANOEUVRES)
         arrays = simulate(MANOEUVRES, np.random.default_rng(1), 4)
         controls, _, states, readings = map(jnp.asarray, arrays)
-        trajectory = filtrax.Trajectory(prior.mean, prior.covariance, controls, readings, states)
+        trajectory = filtrax.Trajectory(
+            prior.mean, prior.covariance, readings, inputs=controls, states=states
+        )
         seen = jnp.asarray([[1], [1], [0], [1]], bool)
     readings = jnp.where(seen, trajectory.readings, jnp.nan)
     trajectory = dataclasses.replace(trajectory, readings=readings, observed=seen)
@@ -159,13 +162,14 @@ def test_gradients_equal_finite_differences(name):
         """The losses and the likelihood, with weights that let none hide behind another."""
         model, initial = eqx.combine(unravel(vector), rest)
         moved = dataclasses.replace(trajectory, initial=initial)
-        beliefs, info = filter_trajectory(InteractingFilter(), model, moved, key=jr.key(3))
+        result = filter_trajectory(IMMFilter(), model, moved)
 
         def terms(belief, state):
             nll = filtrax.losses.nll(belief, state, model.state_space)
             return 1.3 * nll + 0.7 * belief.log_density(state, model.state_space)
 
-        return jax.vmap(terms)(beliefs, trajectory.states).sum() + 2 * info.log_likelihood.sum()
+        scores = jax.vmap(terms)(result.beliefs, trajectory.states)
+        return scores.sum() + 2 * result.log_likelihood
 
     value_and_gradient = jax.jit(jax.value_and_grad(total))
     _, gradient = value_and_gradient(start)

@@ -32,9 +32,10 @@ def batch(sizes, *, masked):
         readings = np.where(seen, observations, np.nan)
         observed = jnp.asarray(seen) if masked else None
         model, prior = linear_model(system)
-        arrays = map(jnp.asarray, (controls, readings, states))
+        inputs, readings, states = map(jnp.asarray, (controls, readings, states))
         models.append(model)
-        trajectories.append(Trajectory(prior.mean, prior.covariance, *arrays, observed))
+        known = {"inputs": inputs, "states": states, "observed": observed}
+        trajectories.append(Trajectory(prior.mean, prior.covariance, readings, **known))
     stack = lambda *leaves: jnp.stack(leaves)  # noqa: E731
     return jax.tree.map(stack, *models), jax.tree.map(stack, *trajectories), answers
 
@@ -45,11 +46,13 @@ def check_against_kalman(filt, models, trajectories, answers):
     def run(model, trajectory, key):
         return filter_trajectory(filt, model, trajectory, key=key)
 
-    beliefs, info = run(models, trajectories, jr.split(jr.key(0), SYSTEMS))
+    result = run(models, trajectories, jr.split(jr.key(0), SYSTEMS))
+    beliefs, info = result.beliefs, result.info
     for i, (means, covariances, log_likelihoods) in enumerate(answers):
         np.testing.assert_allclose(beliefs.mean[i], means, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(beliefs.covariance[i], covariances, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(info.log_likelihood[i], log_likelihoods, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(result.log_likelihood[i], log_likelihoods.sum(), rtol=1e-9)
     assert info.finite.all()
 
 
@@ -58,7 +61,7 @@ CASES = [(name, sizes) for name in ("ekf", "ukf", "mcukf") for sizes in SIZES]
 
 @pytest.mark.parametrize(("name", "sizes"), [*CASES, ("iterated_ekf", (4, 2))], ids=str)
 def test_equals_the_kalman_filter_with_and_without_masks(name, sizes):
-    """Rejects a gain without Q (D1), a wrong mask, a wrong determinant, a lost control."""
+    """Rejects a gain without Q (D1), a wrong mask, a wrong determinant, lost inputs."""
     check_against_kalman(FILTERS[name], *batch(sizes, masked=True))
 
 

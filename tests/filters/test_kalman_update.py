@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from filtrax.filters.kalman_update import Conditioned, condition
+from filtrax.filters.kalman import Conditioned, condition
 
 STATE, OBSERVED = 3, 2
 ALL_SEEN = np.asarray([True, True])

@@ -58,15 +58,15 @@ def test_every_belief_of_a_filter_has_the_kernel_of_its_particles():
     model = filtrax.StateSpaceModel(
         state_space=Space(("x", "v")),
         observation_space=Space(("x",)),
-        process=lambda state, control: jnp.asarray([[1.0, 0.1], [0.0, 1.0]]) @ state,
+        process=lambda state, inputs: jnp.asarray([[1.0, 0.1], [0.0, 1.0]]) @ state,
         process_noise=filtrax.constant_noise([0.1, 0.1]),
-        observe=lambda state: state[:1],
+        observe=lambda state, inputs: state[:1],
         sensor=filtrax.DirectSensor(filtrax.constant_noise([0.5])),
     )
     filt = filtrax.ParticleFilter(20, kernel=KERNEL)
     prior = filtrax.Gaussian(jnp.zeros(2), jnp.eye(2))
     start = filt.init(model, prior, key=jr.key(0))
-    beliefs = filtrax.run(filt, model, prior, None, jnp.ones((4, 1)), key=jr.key(0))
+    beliefs = filtrax.run(filt, model, prior, jnp.ones((4, 1)), key=jr.key(0)).beliefs
     steps = [jax.tree.map(lambda leaf, t=t: leaf[t], beliefs) for t in range(4)]
     for belief in (start, *steps):
         expected = KERNEL.factor(belief, model.state_space)

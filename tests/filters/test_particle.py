@@ -23,14 +23,14 @@ class SkipsTheUpdate(filtrax.filters.AbstractBayesFilter):
 
     filt: filtrax.ParticleFilter
 
-    def init(self, model, prior, *, key):
+    def init(self, model, prior, *, key=None):
         return self.filt.init(model, prior, key=key)
 
-    def predict(self, model, belief, control, *, key):
-        return self.filt.predict(model, belief, control, key=key)
+    def predict(self, model, belief, inputs, *, key=None):
+        return self.filt.predict(model, belief, inputs, key=key)
 
-    def update(self, model, predicted, measurement, *, key):
-        _, info = self.filt.update(model, predicted, measurement, key=key)
+    def update(self, model, predicted, measurement, inputs, *, key=None):
+        _, info = self.filt.update(model, predicted, measurement, inputs, key=key)
         return predicted, info
 
 
@@ -40,9 +40,8 @@ def problem():
     controls, _, readings = simulate(system, rng, STEPS)
     means, covariances, evidence = kalman(system, controls, readings, np.ones(readings.shape, bool))
     model, prior = linear_model(system)
-    trajectory = filtrax.Trajectory(
-        prior.mean, prior.covariance, jnp.asarray(controls), jnp.asarray(readings)
-    )
+    readings, inputs = jnp.asarray(readings), jnp.asarray(controls)
+    trajectory = filtrax.Trajectory(prior.mean, prior.covariance, readings, inputs=inputs)
     return model, trajectory, means, covariances, evidence
 
 
@@ -51,9 +50,9 @@ def estimates(filt, model, trajectory):
 
     @jax.jit
     def run(key):
-        beliefs, info = filter_trajectory(filt, model, trajectory, key=key)
-        moments = jax.vmap(lambda b: b.moments(model.state_space))(beliefs)
-        return moments.mean, moments.covariance, info.log_likelihood
+        result = filter_trajectory(filt, model, trajectory, key=key)
+        moments = jax.vmap(lambda b: b.moments(model.state_space))(result.beliefs)
+        return moments.mean, moments.covariance, result.info.log_likelihood
 
     found = [run(key) for key in jr.split(jr.key(0), RUNS)]
     return [np.stack(parts) for parts in zip(*found, strict=True)]

@@ -61,8 +61,10 @@ def check(name, settings, num_steps):
         answers.append(kalman(system, controls, readings, np.ones(readings.shape, bool))[:2])
         model, belief = linear_model(system)
         models.append(model)
-        arrays = (belief.mean, belief.covariance, controls, readings)
-        trajectories.append(filtrax.Trajectory(*map(jnp.asarray, arrays)))
+        inputs, readings = jnp.asarray(controls), jnp.asarray(readings)
+        trajectories.append(
+            filtrax.Trajectory(belief.mean, belief.covariance, readings, inputs=inputs)
+        )
     stack = lambda *leaves: jnp.stack(leaves)  # noqa: E731
     models, trajectories = as_float32(
         (jax.tree.map(stack, *models), jax.tree.map(stack, *trajectories))
@@ -71,8 +73,9 @@ def check(name, settings, num_steps):
     @jax.jit
     @jax.vmap
     def run(model, trajectory, key):
-        beliefs, info = filter_trajectory(FILTERS[name], model, trajectory, key=key)
-        return beliefs, info.finite.all(), jnp.linalg.cholesky(beliefs.covariance)
+        result = filter_trajectory(FILTERS[name], model, trajectory, key=key)
+        factors = jnp.linalg.cholesky(result.beliefs.covariance)
+        return result.beliefs, result.info.finite.all(), factors
 
     beliefs, finite, factors = run(models, trajectories, jr.split(jr.key(0), len(answers)))
     assert beliefs.mean.dtype == jnp.float32

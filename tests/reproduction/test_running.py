@@ -255,10 +255,10 @@ class Fussy(Ekf):
     def program(self):
         return Ekf()
 
-    def build(self, model, example, *, key):
+    def build(self, task, model, example, *, key):
         if self.limit < 0:
             raise ValueError(f"limit must not be negative, got {self.limit}.")
-        return super().build(model, example, key=key)
+        return super().build(task, model, example, key=key)
 
 
 def fussy(limit):

@@ -18,7 +18,7 @@ from filtrax.training.epochs import train_steps
 from filtrax.training.evaluation import ObjectiveScore
 from filtrax.training.objectives import (
     LikelihoodContrast,
-    Until,
+    StepSchedule,
     filtering,
     sensor_nll,
     weighted,
@@ -36,7 +36,7 @@ def counted(filt, model, trajectory, progress, key):
 
 
 def objective(loss=1.0, sensor=0.5, until=0.6):
-    return weighted({counted: loss, sensor_nll: Until(until, sensor)})
+    return weighted({counted: loss, sensor_nll: StepSchedule(until, sensor)})
 
 
 RATES, WEIGHTS = (0.02, 0.01, 0.03), (1.0, 2.0, 0.5)
@@ -132,9 +132,9 @@ def test_numbers_are_traced_and_the_second_epoch_is_not_compiled_again(together)
 
 
 @pytest.fixture
-def in_turn(monkeypatch):
+def sequential_members(monkeypatch):
     """As on a GPU, with an encoder that asks for it."""
-    monkeypatch.setattr(small.Encoder, "in_turn", True, raising=False)
+    monkeypatch.setattr(small.Encoder, "sequential_members", True, raising=False)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(Training, "steps_per_call", property(lambda self: 1))
     train_steps._cached.clear_cache()
@@ -143,7 +143,7 @@ def in_turn(monkeypatch):
 
 
 @pytest.mark.long
-def test_members_in_turn_are_what_they_are_at_once(together, in_turn):
+def test_members_in_turn_are_what_they_are_at_once(together, sequential_members):
     # Rejects members that get the numbers of others, or all the same keys.
     stage = small.stage(
         objective=objective(loss=jnp.asarray(WEIGHTS)), learning_rate=jnp.asarray(RATES)
@@ -160,8 +160,8 @@ class Bent(eqx.Module):
 
     linear: eqx.Module
 
-    def __call__(self, state, control):
-        return jnp.sin(self.linear(state, control))
+    def __call__(self, state, inputs):
+        return jnp.sin(self.linear(state, inputs))
 
 
 def test_the_scaling_of_sigma_points_is_traced():

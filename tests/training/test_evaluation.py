@@ -49,7 +49,7 @@ def test_scores_are_those_of_single_runs_from_perturbed_starts(scores):
         filt, model = small.member(small.ensemble(), index)
         for p, n in ((0, 0), (1, 2), (1, 4), (0, 3)):
             prior = Gaussian(data.initial[n] + small.PERTURBATIONS[p], data.initial_covariance[n])
-            beliefs = run(filt, model, prior, None, data.readings[n], key=jr.key(0))
+            beliefs = run(filt, model, prior, data.readings[n]).beliefs
             expected = mean_distance(beliefs, data.states[n], space)
             np.testing.assert_allclose(scores["distance"][index, p, n], expected, rtol=1e-9)
             expected = mean_nll(beliefs, data.states[n], space)
@@ -73,7 +73,7 @@ def test_given_readings_replace_those_of_the_data_for_each_member():
     matrix = model.sensor.encoder.matrix
     expected = np.tanh(np.einsum("mfr,ntr->mntf", matrix, small.VALIDATION.readings))
     np.testing.assert_allclose(features, expected, rtol=1e-12)
-    given = evaluation.with_encoder(model, evaluation.GivenFeatures())
+    given = evaluation.with_encoder(model, evaluation.PrecomputedFeatures())
     filt, score = small.ensemble()[0], ObjectiveScore(sensor_nll)
     arguments = (small.VALIDATION, small.PERTURBATIONS, KEYS)
     cached = evaluate(score, filt, given, *arguments, readings=features)
@@ -148,7 +148,7 @@ def test_only_labelled_steps_and_components_are_scored():
     found = evaluate(tracking(nll), *small.ensemble(), data, small.PERTURBATIONS[:1], KEYS)
     filt, model = small.member(small.ensemble(), 1)
     prior = Gaussian(data.initial[0], data.initial_covariance[0])
-    beliefs = run(filt, model, prior, None, data.readings[0], key=jr.key(0))
+    beliefs = run(filt, model, prior, data.readings[0]).beliefs
     errors = np.asarray(beliefs.mean - small.VALIDATION.states[0])
     expected = (np.hypot(*errors[0]) + abs(errors[1, 0])) / 2
     np.testing.assert_allclose(found["distance"][1, 0, 0], expected, rtol=1e-9)

@@ -10,7 +10,7 @@ import pytest
 
 import small_training as small
 from filtrax import DirectSensor, constant_noise
-from filtrax.sensors import GivenFeatures
+from filtrax.sensors import PrecomputedFeatures
 from filtrax.training import ensembles
 from filtrax.training.data_sets import first_set
 from filtrax.training.ensembles import Training
@@ -106,20 +106,20 @@ def test_an_encoder_that_trains_or_masked_readings_are_not_cached():
     assert training.readings is None
 
 
-class Looking(ProcessNll):
-    """The same numbers, but nothing says that no reading is looked at."""
+class Careful(ProcessNll):
+    """The same numbers, but it does not say that it needs no readings."""
 
-    looks: ClassVar[bool] = True
+    needs_readings: ClassVar[bool] = True
 
 
 @pytest.mark.parametrize("train", [("model.process",), ("model",)])
-def test_no_sensor_runs_where_nothing_looks_at_readings(train):
+def test_no_sensor_runs_where_nothing_needs_readings(train):
     # Rejects images that are drawn, or kept, to train a process on states alone.
     stages = [
         small.stage(
             objective=weighted({process: 1.0, l2: 0.1}), score=ObjectiveScore(process), train=train
         )
-        for process in (process_nll, Looking())
+        for process in (process_nll, Careful())
     ]
     del small.ENCODED[:]
     found, _, _ = small.run(stages[0])
@@ -127,11 +127,11 @@ def test_no_sensor_runs_where_nothing_looks_at_readings(train):
     assert not small.ENCODED
     assert training.readings is None
     assert training.data.readings.dtype == bool
-    looking = small.training(stages[1])
-    assert (looking.readings is not None) == (train == ("model.process",))
+    careful = small.training(stages[1])
+    assert (careful.readings is not None) == (train == ("model.process",))
     again, _, _ = small.run(stages[1])
     small.assert_same(found, again, rtol=1e-9, atol=1e-11)
 
 
 def test_the_best_model_has_its_encoder_again(cached):
-    assert not isinstance(cached[1][1].sensor.encoder, GivenFeatures)
+    assert not isinstance(cached[1][1].sensor.encoder, PrecomputedFeatures)

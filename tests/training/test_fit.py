@@ -11,6 +11,7 @@ import optax
 import pytest
 
 import filtrax
+from filtrax import Features
 from filtrax.networks import Perceptron
 from filtrax.training import DivergenceError
 from filtrax.training.parts import warn_of_hidden_parameters
@@ -136,8 +137,8 @@ class Dropping(eqx.Module):
     dropout: eqx.nn.Dropout
     noise: filtrax.noise.AbstractNoise
 
-    def __call__(self, reading, context, *, key):
-        del context
+    def __call__(self, reading, inputs, context, *, key):
+        del inputs, context
         return filtrax.Measurement(self.dropout(reading, key=key), self.noise.covariance())
 
 
@@ -172,11 +173,11 @@ def test_a_function_that_hides_parameters_is_warned_of():
     """A network in a closure is invisible: without a warning it would silently stay untrained."""
     network = Perceptron((3, 4, 3), key=jr.key(0))
     model = eqx.tree_at(
-        lambda m: m.process, beacon_model(), lambda state, control: state + network(state)
+        lambda m: m.process, beacon_model(), lambda state, inputs: state + network(state)
     )
     with pytest.warns(UserWarning, match="model.process .* Perceptron"):
         warn_of_hidden_parameters(EKF, model)
-    process = filtrax.ResidualProcess(Perceptron((5, 4, 3), key=jr.key(0)), POSE)
+    process = filtrax.ResidualProcess(Perceptron((5, 4, 3), key=jr.key(0)), Features(POSE))
     visible = eqx.tree_at(lambda m: m.process, model, process)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -185,15 +186,14 @@ def test_a_function_that_hides_parameters_is_warned_of():
 
 @pytest.mark.long
 def test_a_learned_process_improves_on_data_it_has_not_seen():
-    process = filtrax.ResidualProcess(Perceptron((5, 16, 3), final_std=0.0, key=jr.key(0)), POSE)
+    process = filtrax.ResidualProcess(Perceptron((5, 16, 3), final_std=0.0, key=jr.key(0)), Features(POSE))
     model = eqx.tree_at(lambda m: m.process, beacon_model(), process)
     train = stack([beacon_trajectory(5, seed) for seed in range(20)])
     test = beacon_trajectory(5, 99)
     _, trained, _ = fit(model=model, data=train, num_steps=150, batch_size=20)
 
     def distance(model):
-        arguments = (test.prior, test.controls, test.readings)
-        beliefs = filtrax.run(EKF, model, *arguments, key=jr.key(0))
+        beliefs = filtrax.run(EKF, model, test.prior, test.readings, inputs=test.inputs).beliefs
         return filtrax.metrics.mean_distance(beliefs, test.states, POSE)
 
     assert distance(trained) < 0.8 * distance(model)

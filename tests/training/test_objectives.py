@@ -13,6 +13,7 @@ import filtrax
 from filtrax import (
     DirectSensor,
     ExtendedKalmanFilter,
+    Features,
     RecurrentFilter,
     Space,
     StateSpaceModel,
@@ -22,7 +23,7 @@ from filtrax import (
 from filtrax.likelihoods import AbstractLikelihood
 from filtrax.training import (
     LikelihoodContrast,
-    Until,
+    StepSchedule,
     filtering,
     l2,
     measurement_nll,
@@ -30,6 +31,7 @@ from filtrax.training import (
     sensor_nll,
     weighted,
 )
+from filtrax.training.objectives import seen_by
 
 A = np.asarray([[0.9, 0.2], [-0.1, 0.8]])
 B = np.asarray([1.0, -2.0])
@@ -50,15 +52,17 @@ EKF = ExtendedKalmanFilter()
 class Linear(eqx.Module):
     matrix: jax.Array
 
-    def __call__(self, state, control=None):
+    control: jax.Array | None = None
+
+    def __call__(self, state, inputs):
         moved = self.matrix @ state
-        return moved if control is None else moved + jnp.asarray(B) * control
+        return moved if self.control is None else moved + self.control * inputs
 
 
 MODEL = StateSpaceModel(
     state_space=Space(("x", "v")),
     observation_space=Space(("y", "z")),
-    process=Linear(jnp.asarray(A)),
+    process=Linear(jnp.asarray(A), filtrax.given(B)),
     process_noise=constant_noise(Q),
     observe=Linear(jnp.asarray(H)),
     sensor=DirectSensor(constant_noise(R)),
@@ -66,17 +70,17 @@ MODEL = StateSpaceModel(
 PARAMETERS = [A, H, MODEL.process_noise.offset, MODEL.sensor.noise.offset]
 
 
-def trajectory(labelled=LABELLED, observed=OBSERVED, meaningless=None):
+def trajectory(labelled=LABELLED, observed=OBSERVED, undefined=None):
     """What is not labelled or observed is not a number. Without labels there are no states."""
     return Trajectory(
         initial=jnp.asarray([0.5, -0.5]),
         initial_covariance=jnp.eye(2),
-        controls=jnp.asarray(CONTROLS),
+        inputs=jnp.asarray(CONTROLS),
         readings=jnp.asarray(np.where(observed, READINGS, np.nan)),
         states=None if labelled is None else jnp.asarray(np.where(labelled, STATES, np.nan)),
         observed=jnp.asarray(observed),
         labelled=None if labelled is None else jnp.asarray(labelled),
-        meaningless=meaningless,
+        undefined=undefined,
     )
 
 
@@ -104,7 +108,8 @@ def kalman():
 @eqx.filter_jit
 def value_and_gradient(objective, model, trajectory):
     def of_model(model):
-        return objective(EKF, model, trajectory, PROGRESS, jax.random.key(0))
+        both = seen_by(objective, EKF, model)
+        return objective(*both, trajectory, PROGRESS, jax.random.key(0))
 
     return eqx.filter_value_and_grad(of_model)(model)
 
@@ -141,7 +146,7 @@ def test_measurement_nll_is_the_mean_log_evidence_of_the_observed_steps_without_
 
 
 def test_measurement_nll_needs_a_filter_with_a_likelihood(key):
-    recurrent = RecurrentFilter(MODEL.state_space, 2, control_size=1, hidden_size=4, key=key)
+    recurrent = RecurrentFilter(Features(MODEL.state_space), 2, input_size=1, hidden_size=4, key=key)
     with pytest.raises(ValueError, match="RecurrentFilter has none"):
         jax.eval_shape(lambda: measurement_nll(recurrent, MODEL, trajectory(), PROGRESS, key))
 
@@ -159,7 +164,7 @@ def test_sensor_nll_scores_measurements_against_what_should_be_seen():
 
 
 def test_process_nll_scores_single_steps_between_known_states():
-    # Rejects the control of the step before, and pairs that begin at an unknown state.
+    # Rejects the inputs of the step before, and pairs that begin at an unknown state.
     pairs = [t for t in range(1, STEPS) if LABELLED[t - 1].all() and LABELLED[t].any()]
     expected = [
         negative_log_density(STATES[t] - A @ STATES[t - 1] - B * CONTROLS[t], Q, LABELLED[t])
@@ -171,18 +176,18 @@ def test_process_nll_scores_single_steps_between_known_states():
     assert jnp.abs(gradient.sensor.noise.bias).max() == 0
 
 
-def test_what_means_nothing_is_left_out_of_the_objectives_and_taken_for_zero():
-    # The observation z has the name of a component that means nothing; y has none of a state.
+def test_undefined_components_are_left_out_of_the_objectives_and_taken_for_zero():
+    # The observation z has the name of an undefined component; y has none of a state.
     spaces = (Space(("x", "z")), Space(("y", "z")))
     model = dataclasses.replace(MODEL, state_space=spaces[0], observation_space=spaces[1])
-    without = trajectory(np.ones((STEPS, 2), bool), meaningless=jnp.asarray([False, True]))
+    without = trajectory(np.ones((STEPS, 2), bool), undefined=jnp.asarray([False, True]))
     states, first = STATES * [1, 0], np.asarray([True, False])
     expected = [
         negative_log_density(READINGS[t] - H @ states[t], R, OBSERVED[t] & first)
         for t in range(STEPS)
         if OBSERVED[t, 0]
     ]
-    # Step 4 was read, but nothing of it that means anything: it counts as zero.
+    # Step 4 was read, but nothing of it that is defined: it counts as zero.
     value, _ = value_and_gradient(sensor_nll, model, without)
     np.testing.assert_allclose(value, np.sum(expected) / OBSERVED.any(1).sum(), rtol=1e-9)
     expected = [
@@ -233,9 +238,9 @@ def test_weighted_runs_the_sensor_once_and_its_gradient_is_the_sum_of_gradients(
     class Counting(eqx.Module):
         sensor: DirectSensor
 
-        def __call__(self, reading, context, *, key):
+        def __call__(self, reading, inputs, context, *, key):
             calls.append(1)
-            return self.sensor(reading, context, key=key)
+            return self.sensor(reading, inputs, context, key=key)
 
     terms = {sensor_nll: 0.5, filtering(filtrax.losses.nll): 2.0, l2: 0.1}
     counting = eqx.tree_at(lambda m: m.sensor, MODEL, Counting(MODEL.sensor))
@@ -253,10 +258,10 @@ def test_weighted_runs_the_sensor_once_and_its_gradient_is_the_sum_of_gradients(
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
-def test_until_is_a_weight_that_ends():
-    weights = [Until(0.2, 3.0)(jnp.asarray(progress)) for progress in (0.0, 0.19, 0.2, 1.0)]
+def test_a_step_schedule_is_a_weight_that_ends():
+    weights = [StepSchedule(0.2, 3.0)(jnp.asarray(progress)) for progress in (0.0, 0.19, 0.2, 1.0)]
     np.testing.assert_array_equal(weights, [3, 3, 0, 0])
-    assert Until(0.2)(jnp.asarray(0.1, jnp.float32)).dtype == jnp.float32
+    assert StepSchedule(0.2)(jnp.asarray(0.1, jnp.float32)).dtype == jnp.float32
 
 
 class Slope(AbstractLikelihood):
@@ -264,8 +269,9 @@ class Slope(AbstractLikelihood):
 
     slope: jax.Array
 
-    def __call__(self, observation, measurement, space):
-        difference = space.difference(observation, measurement.value)
+    def __call__(self, expected, measurement, inputs, space):
+        del inputs
+        difference = space.difference(expected, measurement.value)
         return self.slope * (difference @ difference - 2.0)
 
 
@@ -294,19 +300,22 @@ def test_likelihood_contrast_is_cross_entropy_of_near_and_far_observations(key):
     # Down the gradient, the far ones get less.
     assert value_and_gradient(contrast, flat, trajectory())[1].likelihood.slope > 0
     spread = LikelihoodContrast(0.5, 5.0, 1.0, 4)
-    values = {float(spread(EKF, model, trajectory(), PROGRESS, jax.random.key(i))) for i in (0, 1)}
+    plain = seen_by(spread, EKF, model)
+    values = {float(spread(*plain, trajectory(), PROGRESS, jax.random.key(i))) for i in (0, 1)}
     assert len(values) == 2
 
 
 def test_likelihood_contrast_has_the_given_spreads_and_one_exact_sample(key, monkeypatch):
     class First(AbstractLikelihood):
-        def __call__(self, observation, measurement, space):
-            return observation[0]
+        def __call__(self, expected, measurement, inputs, space):
+            return expected[0]
 
     drawn = []
     monkeypatch.setattr(jax.nn, "softplus", lambda x: drawn.append(np.asarray(x)) or x)
     zero = jnp.zeros((STEPS, 2))
-    still = Trajectory(jnp.zeros(2), jnp.eye(2), jnp.asarray(CONTROLS), zero, zero)
+    still = Trajectory(
+        jnp.zeros(2), jnp.eye(2), zero, inputs=jnp.asarray(CONTROLS), states=zero
+    )
     model = eqx.tree_at(lambda m: m.likelihood, MODEL, First())
     LikelihoodContrast(2.0, 40.0, 5.0, 200)(EKF, model, still, PROGRESS, key)
     near, far = drawn

@@ -18,13 +18,14 @@ def filt():
 @pytest.fixture(scope="module")
 def model():
     one = filtrax.DirectSensor(filtrax.constant_noise([1.0]))
-    space = filtrax.Space(("x", "y"), scale=3.0)
+    space = filtrax.Space(("x", "y"))
+    features = filtrax.Features(space, scale=3.0)
     return filtrax.StateSpaceModel(
         state_space=space,
         observation_space=filtrax.Space(("y", "z")),
-        process=filtrax.ResidualProcess(Perceptron((2, 3, 2), key=jax.random.key(0)), space),
+        process=filtrax.ResidualProcess(Perceptron((2, 3, 2), key=jax.random.key(0)), features),
         process_noise=filtrax.constant_noise(jnp.eye(2)),
-        observe=lambda state: state,
+        observe=lambda state, inputs: state,
         sensor=filtrax.stack_sensors(one, one),
     )
 
@@ -80,7 +81,7 @@ def test_the_mask_parts_filter_and_model_and_nothing_is_lost(filt, model):
 
 def test_a_period_that_is_an_array_is_not_trained(filt, model):
     bound = eqx.tree_at(
-        lambda m: m.state_space, model, filtrax.Space(("x", "y"), angles=("y",), scale=3.0)
+        lambda m: m.state_space, model, filtrax.Space(("x", "y"), angles=("y",))
     )
     bound = eqx.tree_at(lambda m: m.state_space.periods[1], bound, jnp.asarray(6.0))
     assert not any("period" in name for name in chosen(filt, bound, ("model",)))
@@ -104,7 +105,7 @@ def test_given_transitions_of_modes_are_not_trained_and_learned_ones_are(filt, m
 def test_a_function_that_hides_a_network_is_named(filt, model):
     # Its parameters would stay as they are without anybody noticing.
     network = Perceptron((2, 2), key=jax.random.key(0))
-    hiding = eqx.tree_at(lambda m: m.observe, model, lambda state: network(state))
+    hiding = eqx.tree_at(lambda m: m.observe, model, lambda state, inputs: network(state))
     with pytest.warns(UserWarning, match=r"model\.observe.*Perceptron.*not be trained"):
         warn_of_hidden_parameters(filt, hiding)
     warn_of_hidden_parameters(filt, model)

@@ -62,7 +62,7 @@ def test_recovers_the_true_noise_from_a_start_far_off(name, shape, objective):
     far = [25 * np.diag(np.diag(covariance)) for covariance in (true_process, true_sensor)]
     start, _ = linear(*far, shape)
     draw = jax.jit(
-        jax.vmap(lambda key: filtrax.simulate(truth, prior, jnp.zeros((25, 2)), key=key))
+        jax.vmap(lambda key: filtrax.simulate(truth, prior, inputs=jnp.zeros((25, 2)), key=key))
     )
     for seed in range(3):
         data = draw(jr.split(jr.key(seed), 500))
@@ -86,8 +86,8 @@ def test_recovers_the_true_noise_from_a_start_far_off(name, shape, objective):
 class PlainReading(eqx.Module):
     """Readings come with a covariate: the value is handed on, the noise sees the covariate."""
 
-    def __call__(self, reading, context, *, key):
-        del context, key
+    def __call__(self, reading, inputs, context, *, key):
+        del inputs, context, key
         return reading
 
 
@@ -118,9 +118,9 @@ def test_recovers_heteroscedastic_sensor_noise_on_a_known_covariate():
     model = filtrax.StateSpaceModel(
         state_space=line,
         observation_space=line,
-        process=lambda state, control: 0.9 * state,
+        process=lambda state, inputs: 0.9 * state,
         process_noise=filtrax.constant_noise([0.5]),
-        observe=lambda state: state,
+        observe=lambda state, inputs: state,
         sensor=filtrax.NetworkSensor(
             PlainReading(),
             lambda features: features["value"],
@@ -128,7 +128,7 @@ def test_recovers_heteroscedastic_sensor_noise_on_a_known_covariate():
         ),
     )
     data = filtrax.Trajectory(
-        jnp.zeros((count, 1)), jnp.ones((count, 1, 1)), None, readings, jnp.asarray(states)
+        jnp.zeros((count, 1)), jnp.ones((count, 1, 1)), readings, states=jnp.asarray(states)
     )
     _, trained, _ = filtrax.fit(
         filtrax.ExtendedKalmanFilter(),

@@ -38,8 +38,8 @@ def recordings(count, steps):
     return filtrax.Trajectory(
         np.tile(prior.mean, (count, 1)),
         np.tile(prior.covariance, (count, 1, 1)),
-        jnp.zeros((count, steps, 2)),
         jnp.asarray(readings),
+        inputs=jnp.zeros((count, steps, 2)),
     )
 
 
@@ -52,7 +52,7 @@ def test_recovers_the_transition_matrix_from_readings_alone():
     start = filtrax.LearnedTransitions(np.full((2, 2), 0.5))
     model, _ = switching_model(SYSTEM, start)
     _, model, history = filtrax.fit(
-        filtrax.InteractingFilter(),
+        filtrax.IMMFilter(),
         model,
         recordings(40, 50),
         objective=measurement_nll,
@@ -72,7 +72,7 @@ class Fading(eqx.Module):
 
     gain: jax.Array
 
-    def __call__(self, state, control):
+    def __call__(self, state, inputs):
         return self.gain * state
 
 
@@ -85,7 +85,7 @@ def build(key):
     )
     chances = filtrax.LearnedTransitions([[0.9, 0.1], [0.5, 0.5]])
     process = filtrax.SwitchingProcess(model.process, modes, chances)
-    return filtrax.InteractingFilter(), dataclasses.replace(model, process=process)
+    return filtrax.IMMFilter(), dataclasses.replace(model, process=process)
 
 
 @pytest.mark.long

@@ -12,6 +12,7 @@ import jax
 import jax.random as jr
 import numpy as np
 
+from filtrax._hooks import accelerated, acceleration
 from filtrax.beliefs import Gaussian
 from filtrax.bench import problems
 from filtrax.bench.calls import Call, check_agreement, value_and_gradient
@@ -22,8 +23,8 @@ from filtrax.bench.problems import DRAWN_FILTERS, Problem, Sizes
 from filtrax.filters import online
 
 OURS = "filtrax"
-LIBRARY, KEPT, RECOMPUTED = "filtrax library calls", "filtrax kept", "filtrax recomputed"
-"""Our other ways: without unrolled matrices; what the backward pass needs kept or made again."""
+PLAIN, KEPT, RECOMPUTED = "filtrax plain loop", "filtrax kept", "filtrax recomputed"
+"""Our other ways: without kernels; what the backward pass needs kept or made again."""
 
 DRAWS = 4
 """Runs with other random numbers that tell how far two filters that draw may be apart."""
@@ -104,11 +105,10 @@ class Gradient:
 def ours(name: str, problem: Problem, way: str = OURS) -> Call:
     """Value and gradient by one of our ways."""
     arguments = problems.arguments_of(problem)
-    if way == LIBRARY:
-        with problems.library_calls():
-            return value_and_gradient(problems.loss_of(name, problem.sizes), *arguments)
-    recompute = {OURS: None, KEPT: False, RECOMPUTED: True}[way]
-    return value_and_gradient(problems.loss_of(name, problem.sizes, recompute), *arguments)
+    recompute = {OURS: None, PLAIN: None, KEPT: False, RECOMPUTED: True}[way]
+    loss = problems.loss_of(name, problem.sizes, recompute)
+    with acceleration(accelerated() and way != PLAIN):
+        return value_and_gradient(loss, *arguments)
 
 
 def check_draws(name: str, value: Any, values: list[Any]) -> None:
@@ -160,14 +160,15 @@ def online_step(name: str, problem: Problem) -> Call:
     """A step of our loop; it returns the mean, once it is there."""
     model = problems.make_model(problems.arguments_of(problem)[0])
     loop = online(problems.make_filter(name, problem.sizes), model)
-    size, key = problem.sizes.state, jr.key(problems.SEED)
+    size = problem.sizes.state
+    key = jr.key(problems.SEED) if name in DRAWN_FILTERS else None
     prior = Gaussian(np.zeros(size, problem.dtype), np.eye(size, dtype=problem.dtype))
     belief = loop.init(prior, key=key)
     readings, count = problem.readings[0], 0
 
     def run() -> Any:
         nonlocal belief, count
-        belief, _ = loop.step(belief, None, readings[count % len(readings)], key=key)
+        belief, _ = loop.step(belief, readings[count % len(readings)], key=key)
         count += 1
         return jax.block_until_ready(getattr(belief, "mean", belief))
 
@@ -188,8 +189,8 @@ def timed(calls: Mapping[str, Call], conditions: Conditions) -> Record:
     program = calls[OURS].program
     if program is not None:
         costs = program_costs(program)
-        if LIBRARY in calls:  # does the same, and none of it inside of kernels, which hide it
-            hidden = program_costs(calls[LIBRARY].program).operations
+        if PLAIN in calls:  # does the same, and none of it inside of kernels, which hide it
+            hidden = program_costs(calls[PLAIN].program).operations
             costs = dataclasses.replace(costs, operations=max(costs.operations, hidden))
         record["costs"] = dataclasses.asdict(costs)
         record["floor"] = conditions.peaks.floor(costs)

@@ -8,9 +8,7 @@ Its loss is the mean over a batch of -ln p(z_1, ..., z_T) / T, which every libra
 are a few operations, so that what is timed is the filter.
 """
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -20,9 +18,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from filtrax import small_kernels, small_matrices
-from filtrax.arrays import Control, Observation, State
-from filtrax.checks import check_known
+from filtrax._checks import check_known
+from filtrax._types import Inputs, Observation, State
 from filtrax.filters import (
     AbstractFilter,
     ExtendedKalmanFilter,
@@ -31,10 +28,9 @@ from filtrax.filters import (
     UnscentedKalmanFilter,
     filter_trajectory,
 )
-from filtrax.model import StateSpaceModel
-from filtrax.noise import DiagonalNoise, Unit
+from filtrax.noise import DiagonalNoise
 from filtrax.sensors import DirectSensor
-from filtrax.spaces import Space
+from filtrax.state_space import StateSpaceModel
 from filtrax.trajectory import Trajectory
 
 SWING = 0.1
@@ -120,18 +116,15 @@ class Bent(eqx.Module):
 
     matrix: Float[Array, "y x"]
 
-    def __call__(self, state: State, control: Control = None) -> Observation:
+    def __call__(self, state: State, inputs: Inputs) -> Observation:
         """The image of a state."""
-        del control
+        del inputs
         return self.matrix @ (state + SWING * jnp.sin(state))
 
 
 def make_model(parameters: Parameters) -> StateSpaceModel:
     """The model of a problem in our terms."""
-    observed, size = parameters["matrix"].shape
     return StateSpaceModel(
-        state_space=Space([f"x{i}" for i in range(size)]),
-        observation_space=Space([f"z{i}" for i in range(observed)]),
         process=Bent(parameters["dynamics"]),
         process_noise=_noise(parameters["process_std"]),
         observe=Bent(parameters["matrix"]),
@@ -140,7 +133,7 @@ def make_model(parameters: Parameters) -> StateSpaceModel:
 
 
 def _noise(std: Any) -> DiagonalNoise:
-    return DiagonalNoise(std, Unit(jnp.ones_like(std)), (0.0,) * std.shape[0])
+    return DiagonalNoise(std, jnp.ones_like(std), (0.0,) * std.shape[0])
 
 
 def loss_of(name: str, sizes: Sizes, recompute: bool | None = None) -> Any:
@@ -149,14 +142,15 @@ def loss_of(name: str, sizes: Sizes, recompute: bool | None = None) -> Any:
 
     def loss(parameters, readings, keys):
         model = make_model(parameters)
-        size, dtype = model.state_space.size, readings.dtype
+        size, dtype = len(parameters["dynamics"]), readings.dtype
 
         def one(readings, key):
             prior = (jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype))
-            trajectory = Trajectory(*prior, None, readings, None)
-            _, info = filter_trajectory(filt, model, trajectory, recompute=recompute, key=key)
-            assert info.log_likelihood is not None
-            return -info.log_likelihood.mean()
+            trajectory = Trajectory(*prior, readings)
+            key = key if name in DRAWN_FILTERS else None
+            result = filter_trajectory(filt, model, trajectory, recompute=recompute, key=key)
+            assert result.log_likelihood is not None
+            return -result.log_likelihood / readings.shape[0]
 
         return jax.vmap(one)(readings, keys).mean()
 
@@ -168,25 +162,3 @@ def arguments_of(problem: Problem) -> tuple[Any, ...]:
     keys = jr.split(jr.key(SEED), problem.sizes.batch)
     parameters = {name: jnp.asarray(value) for name, value in problem.parameters.items()}
     return parameters, jnp.asarray(problem.readings), keys
-
-
-LIMITS = [(small_matrices, name) for name in ("LARGEST_UNROLLED", "LARGEST_UNROLLED_ON_CPU")]
-LIMITS += [(small_matrices, name) for name in ("LARGEST_TINY_ON_CPU", "LARGEST_VECTORIZED_ON_CPU")]
-LIMITS += [(small_matrices, name) for name in ("LARGEST_SUMMED", "FEW_ON_CPU")]
-LIMITS += [(small_kernels, "LARGEST_RESULT")]
-"""Up to which sizes we do without libraries."""
-
-
-@contextlib.contextmanager
-def library_calls() -> Iterator[None]:
-    """Within, no small matrix is unrolled, and nothing a kernel: our own path of library calls."""
-    usual = [getattr(module, name) for module, name in LIMITS]
-    for module, name in LIMITS:
-        setattr(module, name, 0)
-    jax.clear_caches()  # what was traced before would be found again
-    try:
-        yield
-    finally:
-        for (module, name), limit in zip(LIMITS, usual, strict=True):
-            setattr(module, name, limit)
-        jax.clear_caches()

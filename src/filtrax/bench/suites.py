@@ -3,9 +3,10 @@
 import dataclasses
 from collections.abc import Iterable
 
+from filtrax._checks import check_known
 from filtrax.bench.measurements import (
     KEPT,
-    LIBRARY,
+    PLAIN,
     RECOMPUTED,
     Gradient,
     Measurement,
@@ -13,7 +14,6 @@ from filtrax.bench.measurements import (
 )
 from filtrax.bench.problems import DRAWN_FILTERS, FILTERS, Sizes
 from filtrax.bench.trainings import RunTime, TrainingTime
-from filtrax.checks import check_known
 
 COMPILED_PEERS = ("dynamax", "cuthbert")
 PEERS = (*COMPILED_PEERS, "filterpy", "torch")
@@ -60,7 +60,7 @@ def compared_on_gpu() -> list[Measurement]:
         for state, observation in ((4, 2), (10, 8)):
             for batch in (32, 256, 1024):
                 sizes = Sizes(state, observation, batch, 50)
-                found.append(Gradient(name, sizes, (LIBRARY,), (*COMPILED_PEERS, "torch")))
+                found.append(Gradient(name, sizes, (PLAIN,), (*COMPILED_PEERS, "torch")))
     for count in (100, 500):
         for batch in (32, 256):
             sizes = Sizes(batch=batch, particles=count)

@@ -15,7 +15,7 @@ from filtrax.training.evaluation import ObjectiveScore, Score, tracking
 from filtrax.training.objectives import (
     LikelihoodContrast,
     Objective,
-    Until,
+    StepSchedule,
     filtering,
     l2,
     process_nll,
@@ -78,7 +78,7 @@ def _build(experiment: Experiment, example: Trajectory, seeds: Any) -> tuple[Any
     def build(seed):
         filter_key, model_key = jr.split(jr.key(seed))
         model = task.build(experiment.model, key=model_key)
-        return experiment.filter.build(model, example, key=filter_key), model
+        return experiment.filter.build(task, model, example, key=filter_key), model
 
     return eqx.filter_vmap(build)(seeds)
 
@@ -119,7 +119,7 @@ def _objective(experiment: Experiment, settings: StageSettings) -> Objective:
     """The stage's main objective, what is added to it, and their weights."""
     terms = _weights(experiment, settings)
     if settings.objective == "filter":
-        warmup = Until(settings.sensor_warmup, settings.sensor_weight)
+        warmup = StepSchedule(settings.sensor_warmup, settings.sensor_weight)
         terms[sensor_nll] = warmup
         if _learns_likelihood(experiment):
             terms.setdefault(_contrast(experiment), warmup)

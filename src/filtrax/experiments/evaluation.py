@@ -12,16 +12,18 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array
 
+from filtrax import _hooks
+from filtrax._given import unwrap
 from filtrax.beliefs import Gaussian, GaussianMixture, Particles
 from filtrax.experiments.settings import Experiment
 from filtrax.experiments.shown import over_a_sequence, over_the_plane
 from filtrax.experiments.sketches import sketches
 from filtrax.filters import filter_trajectory
-from filtrax.filters.run import sense_all
-from filtrax.linalg import cholesky, precise, solve_lower
+from filtrax.filters._run import sense_all
+from filtrax.linalg import inverse, precise, product
 from filtrax.losses import Loss, nll
 from filtrax.metrics import bhattacharyya_distance, noise_correlation
-from filtrax.spaces import Space
+from filtrax.spaces import AbstractSpace
 from filtrax.tasks import AbstractTask, Details
 from filtrax.training.evaluation import (
     Score,
@@ -152,7 +154,8 @@ class Evaluation:
             places |= {"view_matrix": view.matrix, "view_offset": view.offset}
         if projection is not None:
             places["projection"] = projection
-        names, observed = self.model.state_space.names, self.model.observation_space.names
+        names = task.state_space.names
+        observed = self.model.observation_space.names_of(self.sensed["value"].shape[-1])
         if set(observed) <= set(names) and observed != names[: len(observed)]:
             measured = [names.index(name) for name in observed]
             places["measured_components"] = np.asarray(measured)
@@ -165,7 +168,8 @@ class Evaluation:
         if readings is not None:
             data = dataclasses.replace(data, readings=readings)
         start = jnp.asarray(self.perturbations[perturbation], data.initial.dtype)
-        beliefs, moments, errors = _believe(filt, model, data, start, jr.key(TEST_SEED))
+        options = (jr.key(TEST_SEED), _hooks.accelerated())
+        beliefs, moments, errors = _believe(filt, model, data, start, *options)
         task, means = self.experiment.task, np.asarray(moments.mean)
         pictured = _shown(self.data)
         sequences = [select(pictured, i) for i in range(len(means))]
@@ -206,7 +210,7 @@ def each_step(density: Loss) -> Score:
     """Errors, stated standard deviations, NLLs, NEES and predicted Q of every step."""
 
     def score(filt, model, trajectory, key):
-        beliefs, _ = filter_trajectory(filt, model, trajectory, key=key)
+        beliefs = filter_trajectory(filt, model, trajectory, key=key).beliefs
         model = model.bind(trajectory.context)
         space = model.state_space
         states, labels = trajectory.known_states()
@@ -216,7 +220,7 @@ def each_step(density: Loss) -> Score:
         @precise
         def one(belief, moments, state, labels):
             difference = space.difference(state, moments.mean)
-            white = solve_lower(cholesky(moments.covariance), jnp.where(labels, difference, 0.0))
+            white = product(inverse(moments.factor), jnp.where(labels, difference, 0.0))
             return {
                 "difference": difference,
                 "std": jnp.sqrt(jnp.diagonal(moments.covariance)),
@@ -226,7 +230,7 @@ def each_step(density: Loss) -> Score:
             }
 
         steps = jax.vmap(one)(beliefs, moments, states, labels)
-        covariances = jax.vmap(model.process_noise.covariance)(before, trajectory.controls)
+        covariances = jax.vmap(model.process_noise.covariance)(before, trajectory.inputs)
         return steps | {"process_covariance": covariances}
 
     return score
@@ -238,10 +242,12 @@ def _measure(inputs: tuple[Trajectory, Any], model: Any, keys: Any) -> dict[str,
 
     def one(trajectory, features):
         def member(model, own, key):
-            bound = model.bind(trajectory.context)
+            bound = unwrap(model).bind(trajectory.context)
             readings = trajectory.readings if own is None else own
-            measured = sense_all(model, readings, trajectory.observed, trajectory.context, key=key)
-            expected = jax.vmap(bound.observe)(trajectory.known_states()[0])
+            known = (trajectory.observed, trajectory.inputs, trajectory.context)
+            measured = sense_all(model, readings, *known, key=key)
+            states = trajectory.known_states()[0]
+            expected = jax.vmap(bound.observe)(states, trajectory.inputs)
             error = jax.vmap(bound.observation_space.difference)(measured.value, expected)
             return {
                 "value": measured.value,
@@ -260,24 +266,27 @@ def _shown(data: Trajectory) -> Trajectory:
 
 
 @eqx.filter_jit
-def _believe(filt: Any, model: Any, data: Trajectory, start: jax.Array, key: Any) -> Any:
+def _believe(
+    filt: Any, model: Any, data: Trajectory, start: jax.Array, key: Any, accelerate: bool
+) -> Any:
     """The beliefs of one member on several sequences, their moments, and their errors."""
 
     def one(trajectory):
         moved = eqx.tree_at(lambda t: t.initial, trajectory, trajectory.initial + start)
-        beliefs, _ = filter_trajectory(filt, model, moved, key=key)
+        beliefs = filter_trajectory(filt, model, moved, key=key).beliefs
         space = model.bind(trajectory.context).state_space
         moments = jax.vmap(lambda belief: _moments(belief, space))(beliefs)
         errors = jax.vmap(space.difference)(trajectory.known_states()[0], moments.mean)
         return beliefs, moments, errors
 
-    return jax.vmap(one)(data)
+    with _hooks.acceleration(accelerate):
+        return jax.vmap(one)(data)
 
 
-def _moments(belief: Any, space: Space) -> Gaussian:
+def _moments(belief: Any, space: AbstractSpace) -> Gaussian:
     """Mean and covariance of the density that is reported."""
-    smoothed = isinstance(belief, Particles)
-    return belief.smoothed_moments(space) if smoothed else belief.moments(space)
+    has_kernel = isinstance(belief, Particles)
+    return belief.kernel_moments(space) if has_kernel else belief.moments(space)
 
 
 def _sensor_metrics(

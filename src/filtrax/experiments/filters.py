@@ -4,16 +4,18 @@ import abc
 import dataclasses
 from typing import Any, ClassVar, Literal
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from filtrax.arrays import Key
+from filtrax._given import unwrap
+from filtrax._types import Key
 from filtrax.filters import (
     AbstractBayesFilter,
     AbstractFilter,
     AdaptiveKernel,
     ExtendedKalmanFilter,
-    InteractingFilter,
+    IMMFilter,
     LearnedScaling,
     MonteCarloUnscentedKalmanFilter,
     ParticleFilter,
@@ -22,11 +24,12 @@ from filtrax.filters import (
     UnscentedKalmanFilter,
 )
 from filtrax.likelihoods import LearnedLikelihood
-from filtrax.losses import Loss, mixture_nll, nll, smoothed_nll
-from filtrax.model import StateSpaceModel
+from filtrax.losses import Loss, kernel_nll, mixture_nll, nll
 from filtrax.noise import FixedNoise, constant_noise
 from filtrax.resampling import EverySteps, Soft
+from filtrax.state_space import StateSpaceModel
 from filtrax.switching import SwitchingProcess
+from filtrax.tasks import AbstractTask
 from filtrax.trajectory import Trajectory
 
 
@@ -37,8 +40,10 @@ class AbstractFilterSettings(abc.ABC):
     kind: ClassVar[str]
 
     @abc.abstractmethod
-    def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
-        """The filter for training; the example is one trajectory of the data."""
+    def build(
+        self, task: AbstractTask, model: StateSpaceModel, example: Trajectory, *, key: Key
+    ) -> AbstractFilter:
+        """The filter for training of a task's model; the example is one trajectory of the data."""
 
     def for_test(self, filt: Any) -> Any:
         """The trained filter as it is tested."""
@@ -74,8 +79,10 @@ class Ekf(AbstractFilterSettings):
     def __post_init__(self):
         _check_positive(self, "iterations")
 
-    def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
-        del model, example, key
+    def build(
+        self, task: AbstractTask, model: StateSpaceModel, example: Trajectory, *, key: Key
+    ) -> AbstractFilter:
+        del task, model, example, key
         return ExtendedKalmanFilter(
             iterations=self.iterations, cut_jacobian_gradients=self.cut_jacobian_gradients
         )
@@ -97,9 +104,11 @@ class Ukf(AbstractFilterSettings):
     def program(self) -> "Ukf":
         return dataclasses.replace(self, alpha=1.0, kappa=0.0, beta=0.0)
 
-    def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
-        del example, key
-        size = model.state_space.size
+    def build(
+        self, task: AbstractTask, model: StateSpaceModel, example: Trajectory, *, key: Key
+    ) -> AbstractFilter:
+        del task, model, key
+        size = example.initial.size
         if not (self.alpha > 0 and size + self.kappa > 0):
             raise ValueError(
                 f"filter.alpha and {size} + filter.kappa must be positive: "
@@ -109,7 +118,7 @@ class Ukf(AbstractFilterSettings):
         if self.learned:
             scaling = LearnedScaling(size, **numbers)
         else:
-            # As arrays, because another value is then no other program to compile.
+            # As arrays: traced, so that another value does not recompile.
             arrays: dict[str, Any] = {name: jnp.asarray(value) for name, value in numbers.items()}
             scaling = Scaling(**arrays)
         return UnscentedKalmanFilter(
@@ -131,8 +140,10 @@ class Mcukf(AbstractFilterSettings):
     def __post_init__(self):
         _check_positive(self, "num_samples", "num_test_samples")
 
-    def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
-        del model, example, key
+    def build(
+        self, task: AbstractTask, model: StateSpaceModel, example: Trajectory, *, key: Key
+    ) -> AbstractFilter:
+        del task, model, example, key
         return MonteCarloUnscentedKalmanFilter(num_samples=self.num_samples, redraw=self.redraw)
 
     def for_test(self, filt: Any) -> Any:
@@ -152,15 +163,17 @@ class Imm(AbstractFilterSettings):
         assert isinstance(inner, Ekf | Ukf | Mcukf)
         return dataclasses.replace(self, inner=inner)
 
-    def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
+    def build(
+        self, task: AbstractTask, model: StateSpaceModel, example: Trajectory, *, key: Key
+    ) -> AbstractFilter:
         if not isinstance(model.process, SwitchingProcess):
             raise ValueError(
                 'filter.kind "imm" needs a model with modes, and the model of this task has none. '
                 f'Choose filter.kind "{self.inner.kind}", or settings of the model with modes.'
             )
-        inner = self.inner.build(model, example, key=key)
+        inner = self.inner.build(task, model, example, key=key)
         assert isinstance(inner, AbstractBayesFilter)
-        return InteractingFilter(inner)
+        return IMMFilter(inner)
 
     def for_test(self, filt: Any) -> Any:
         return dataclasses.replace(filt, inner=self.inner.for_test(filt.inner))
@@ -210,15 +223,17 @@ class Particle(AbstractFilterSettings):
 
     @property
     def density(self) -> Loss:
-        return mixture_nll if self.belief == "mixture" else smoothed_nll
+        return mixture_nll if self.belief == "mixture" else kernel_nll
 
-    def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
-        del example, key
-        # Numbers as arrays, because another value is then no other program to compile.
+    def build(
+        self, task: AbstractTask, model: StateSpaceModel, example: Trajectory, *, key: Key
+    ) -> AbstractFilter:
+        del task, model, key
+        # Numbers as arrays: traced, so that another value does not recompile.
         resampler = Soft(jnp.asarray(self.soft_resampling))
         if self.resample_every > 1:
             resampler = EverySteps(jnp.asarray(self.resample_every), resampler)
-        kernel = constant_noise(jnp.full(model.state_space.size, self.kernel_std))
+        kernel = constant_noise(jnp.full(example.initial.size, self.kernel_std))
         if not self.learned_kernel:
             kernel = FixedNoise(kernel)
         if self.kernel_width:
@@ -247,15 +262,19 @@ class Lstm(AbstractFilterSettings):
     def __post_init__(self):
         _check_positive(self, "num_layers", "hidden_size", "std")
 
-    def build(self, model: StateSpaceModel, example: Trajectory, *, key: Key) -> AbstractFilter:
-        reading = jax.tree.map(lambda leaf: leaf[0], example.readings)
-        sense = lambda: model.sensor(reading, example.context, key=key)  # noqa: E731
-        features = jax.tree.leaves(jax.eval_shape(sense).features)
-        controls = jax.tree.leaves(example.controls)
+    def build(
+        self, task: AbstractTask, model: StateSpaceModel, example: Trajectory, *, key: Key
+    ) -> AbstractFilter:
+        first = (example.readings, example.inputs)
+        reading, inputs = jax.tree.map(lambda leaf: leaf[0], first)
+        sensor = unwrap(model.sensor)
+        measurement = eqx.filter_eval_shape(sensor, reading, inputs, example.context, key=key)
+        features = jax.tree.leaves(measurement.features)
         return RecurrentFilter(
-            model.state_space,
-            sum(leaf.size for leaf in features) or model.observation_space.size,
-            control_size=sum(leaf[0].size for leaf in controls),
+            task.state_features,
+            sum(leaf.size for leaf in features) or measurement.value.size,
+            observation=task.observation_features,
+            input_size=sum(leaf.size for leaf in jax.tree.leaves(inputs)),
             hidden_size=self.hidden_size,
             num_layers=self.num_layers,
             residual=self.residual,

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from filtrax.checks import check_known
+from filtrax._checks import check_known
 
 Config = TypeVar("Config")
 

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from filtrax.files import write_whole
+from filtrax._files import write_whole
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}

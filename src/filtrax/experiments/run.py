@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from filtrax.checks import check_known
+from filtrax._checks import check_known
 from filtrax.experiments import config
 from filtrax.experiments.building import blank_ensemble
 from filtrax.experiments.ensembles import EnsembleTraining, Silent, Watch

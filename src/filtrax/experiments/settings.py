@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import jax
 
-from filtrax.checks import check_known
+from filtrax._checks import check_known
 from filtrax.experiments.filters import Ekf, FilterSettings
 from filtrax.experiments.parsing import follows
 from filtrax.losses import Loss, mixed

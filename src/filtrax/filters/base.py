@@ -9,46 +9,44 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float
 
-from filtrax.arrays import Control, Key
+from filtrax._types import Inputs, Key
 from filtrax.beliefs import AbstractBelief, Gaussian
-from filtrax.fusion import joined
-from filtrax.model import StateSpaceModel
 from filtrax.sensors import Measurement
+from filtrax.state_space import StateSpaceModel
 
 Belief = TypeVar("Belief", bound=AbstractBelief)
 Predicted = TypeVar("Predicted")
 
 
 class Info(eqx.Module):
-    """Diagnostics of one step; what a filter does not have is None.
+    """Diagnostics of one step; what a filter does not have, or nobody asked for, is None.
 
     **Attributes:**
 
-    - `finite`: whether the belief is finite, and every covariance of a Kalman filter has a square
-      root (`linalg.square_root`): a matrix of finite numbers that is indefinite is no covariance.
-      One that is singular to rounding is, although it has no density. Nothing is repaired.
+    - `finite`: whether the belief is finite. A covariance is a square and cannot be indefinite.
+      Nothing is repaired.
     - `log_likelihood`: ln p(z_t | z_1, ..., z_{t-1}), zero where nothing was observed.
+    - `novelty`: how unlike the training data the reading was, if the sensor says so.
     - `innovation`, `innovation_covariance`: z - ẑ and S. Components that were not observed have
       zero innovation and unit variance.
     - `gain`: the Kalman gain.
     - `effective_sample_size`: of the updated particles.
-    - `novelty`: how unlike the training data the reading was, if the sensor says so.
     """
 
     finite: Bool[Array, "*b"]
     log_likelihood: Float[Array, "*b"] | None = None
+    novelty: Float[Array, "*b"] | None = None
     innovation: Float[Array, "*b z"] | None = None
     innovation_covariance: Float[Array, "*b z z"] | None = None
     gain: Float[Array, "*b x z"] | None = None
     effective_sample_size: Float[Array, "*b"] | None = None
-    novelty: Float[Array, "*b"] | None = None
 
 
 class AbstractFilter(eqx.Module, Generic[Belief]):
-    """Turns a belief, a control and a measurement into the next belief."""
+    """Turns a belief, a measurement and what else is known at a step into the next belief."""
 
     @abc.abstractmethod
-    def init(self, model: StateSpaceModel, prior: Gaussian, *, key: Key) -> Belief:
+    def init(self, model: StateSpaceModel, prior: Gaussian, *, key: Key | None = None) -> Belief:
         """The belief before the first step."""
 
     @abc.abstractmethod
@@ -56,12 +54,12 @@ class AbstractFilter(eqx.Module, Generic[Belief]):
         self,
         model: StateSpaceModel,
         belief: Belief,
-        control: Control,
         measurement: Measurement,
+        inputs: Inputs,
         *,
-        key: Key,
+        key: Key | None = None,
     ) -> tuple[Belief, Info]:
-        """The belief after a control has acted and a measurement was made."""
+        """The belief at the next step, at which a measurement was made."""
 
 
 class AbstractBayesFilter(AbstractFilter[Belief], Generic[Belief, Predicted]):
@@ -69,32 +67,41 @@ class AbstractBayesFilter(AbstractFilter[Belief], Generic[Belief, Predicted]):
 
     @abc.abstractmethod
     def predict(
-        self, model: StateSpaceModel, belief: Belief, control: Control, *, key: Key
+        self, model: StateSpaceModel, belief: Belief, inputs: Inputs, *, key: Key | None = None
     ) -> Predicted:
-        """What is believed once the control has acted."""
+        """The belief at the next step, before its measurement is known."""
 
     @abc.abstractmethod
     def update(
-        self, model: StateSpaceModel, predicted: Predicted, measurement: Measurement, *, key: Key
+        self,
+        model: StateSpaceModel,
+        predicted: Predicted,
+        measurement: Measurement,
+        inputs: Inputs,
+        *,
+        key: Key | None = None,
     ) -> tuple[Belief, Info]:
-        """What is believed once the measurement is known."""
+        """The belief once the measurement is known."""
 
     def step(
         self,
         model: StateSpaceModel,
         belief: Belief,
-        control: Control,
         measurement: Measurement,
+        inputs: Inputs,
         *,
-        key: Key,
+        key: Key | None = None,
     ) -> tuple[Belief, Info]:
-        predict_key, update_key = jr.split(key)
+        predict_key, update_key = (None, None) if key is None else jr.split(key)
+        predicted = self.predict(model, belief, inputs, key=predict_key)
+        return self.update(model, predicted, measurement, inputs, key=update_key)
 
-        def both():
-            predicted = self.predict(model, belief, control, key=predict_key)
-            return self.update(model, predicted, measurement, key=update_key)
 
-        return joined(both)
+def require_key(key: Key | None, drawing: Any) -> Key:
+    """The key, or an error that names the object that draws random numbers."""
+    if key is None:
+        raise ValueError(f"{type(drawing).__name__} draws: give `key=`, as in `jax.random.key(0)`.")
+    return key
 
 
 def all_finite(tree: Any) -> Bool[Array, ""]:

@@ -1,22 +1,20 @@
 """The interacting-multiple-model filter."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Control, Key, Observation
+from filtrax._stacking import map_trees
+from filtrax._types import Inputs, Key, Observation
 from filtrax.beliefs import Gaussian, GaussianMixture
 from filtrax.filters.base import AbstractBayesFilter, Info
-from filtrax.filters.extended_kalman import ExtendedKalmanFilter
-from filtrax.linalg import precise
-from filtrax.model import StateSpaceModel, check_model
+from filtrax.filters.extended import ExtendedKalmanFilter
 from filtrax.sensors import Measurement
-from filtrax.spaces import Space
+from filtrax.spaces import AbstractSpace
+from filtrax.state_space import StateSpaceModel, check_model
 from filtrax.switching import Mode, SwitchingProcess, in_mode, switching
 
 
@@ -32,7 +30,7 @@ class PredictedModes(eqx.Module):
         return GaussianMixture(getattr(self.each, "belief", self.each), self.log_weights)
 
 
-class InteractingFilter(AbstractBayesFilter[GaussianMixture, PredictedModes]):
+class IMMFilter(AbstractBayesFilter[GaussianMixture, PredictedModes]):
     """One Gaussian for each mode of a switching process, mixed before each step.
 
     With weights wᵢ and Gaussians N(μᵢ, Σᵢ) of the modes i before the step, and Pᵢⱼ the probability
@@ -57,9 +55,11 @@ class InteractingFilter(AbstractBayesFilter[GaussianMixture, PredictedModes]):
 
     inner: AbstractBayesFilter = ExtendedKalmanFilter()
 
-    def init(self, model: StateSpaceModel, prior: Gaussian, *, key: Key) -> GaussianMixture:
+    def init(
+        self, model: StateSpaceModel, prior: Gaussian, *, key: Key | None = None
+    ) -> GaussianMixture:
         process = switching(model)
-        components = _in_each_mode(
+        components = map_trees(
             lambda mode: self.inner.init(mode[0], prior, key=key), _modes(model, process)
         )
         if not isinstance(components, Gaussian):
@@ -69,40 +69,42 @@ class InteractingFilter(AbstractBayesFilter[GaussianMixture, PredictedModes]):
             )
         return GaussianMixture(components, process.initial_log_weights(prior.mean.dtype))
 
-    @precise
     def predict(
-        self, model: StateSpaceModel, belief: GaussianMixture, control: Control, *, key: Key
+        self,
+        model: StateSpaceModel,
+        belief: GaussianMixture,
+        inputs: Inputs,
+        *,
+        key: Key | None = None,
     ) -> PredictedModes:
         process, space = switching(model), model.state_space
-        modes = _modes(model, process)
-        log_transitions = _log_transitions(process, belief.components.mean, control)
+        log_transitions = _log_transitions(process, belief.components.mean, inputs)
         log_weights, log_mixing = mix(belief.log_weights, log_transitions)
 
         def mixed(log_weights):
             return GaussianMixture(belief.components, log_weights).moments(space)
 
         def predicted(mode, before):
-            _check_mode(mode[0], before, control)
-            return self.inner.predict(mode[0], before, control, key=key)
+            return self.inner.predict(mode[0], before, inputs, key=key)
 
-        each = _in_each_mode(predicted, modes, jax.vmap(mixed)(log_mixing.T))
+        each = map_trees(predicted, _modes(model, process), jax.vmap(mixed)(log_mixing.T))
         return PredictedModes(each, log_weights)
 
-    @precise
     def update(
         self,
         model: StateSpaceModel,
         predicted: PredictedModes,
         measurement: Measurement,
+        inputs: Inputs,
         *,
-        key: Key,
+        key: Key | None = None,
     ) -> tuple[GaussianMixture, Info]:
         def updated(mode, prediction):
             in_this, own = mode
-            return self.inner.update(in_this, prediction, own.measured(measurement), key=key)
+            measured = own.measured(measurement)
+            return self.inner.update(in_this, prediction, measured, inputs, key=key)
 
-        modes = _modes(model, switching(model))
-        components, infos = _in_each_mode(updated, modes, predicted.each)
+        components, infos = map_trees(updated, _modes(model, switching(model)), predicted.each)
         if infos.log_likelihood is None:
             raise TypeError(
                 "`inner` must be a filter that reports the likelihood of measurements: "
@@ -111,12 +113,10 @@ class InteractingFilter(AbstractBayesFilter[GaussianMixture, PredictedModes]):
         log_joint = predicted.log_weights + infos.log_likelihood
         log_evidence = jax.nn.logsumexp(log_joint)
         belief = GaussianMixture(components, log_joint - log_evidence)
-        innovation, innovation_covariance = _innovation(
-            model.observation_space, infos, jnp.exp(predicted.log_weights)
-        )
+        innovation = _innovation(model.observation_space, infos, jnp.exp(predicted.log_weights))
         # Weights may be zero, their logarithms -∞.
         finite = infos.finite.all() & jnp.isfinite(log_evidence)
-        return belief, Info(finite, log_evidence, innovation, innovation_covariance)
+        return belief, Info(finite, log_evidence, None, *innovation)
 
 
 def mix(
@@ -144,23 +144,29 @@ def _modes(model: StateSpaceModel, process: SwitchingProcess) -> list[ModeModel]
     return [(in_mode(model, mode), mode) for mode in process.modes]
 
 
-def _check_mode(model: StateSpaceModel, belief: Gaussian, control: Control) -> None:
-    """Raises unless the parts of a mode fit into the spaces that it shares with the others."""
-    size, dtype = model.observation_space.size, belief.mean.dtype
-    anything = Measurement(jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype))
-    check_model(model, belief, control, anything)
+def check_modes(
+    model: StateSpaceModel, prior: Gaussian, inputs: Inputs, measurement: Measurement
+) -> None:
+    """Raises unless the parts of every mode agree on their shapes, for one step."""
+
+    def check(mode):
+        in_this, own = mode
+        check_model(in_this, prior, inputs, own.measured(measurement))
+
+    # Modes that are one program are checked once.
+    jax.eval_shape(lambda: map_trees(check, _modes(model, switching(model))))
 
 
 def _log_transitions(
-    process: SwitchingProcess, means: Float[Array, "m x"], control: Control
+    process: SwitchingProcess, means: Float[Array, "m x"], inputs: Inputs
 ) -> Float[Array, "m m"]:
     """ln Pᵢⱼ, each row at the mean of its own mode."""
-    matrices = jax.vmap(lambda mean: process.transitions(mean, control))(means)
+    matrices = jax.vmap(lambda mean: process.transitions(mean, inputs))(means)
     return jax.vmap(lambda matrix, row: matrix[row])(matrices, jnp.arange(len(process.modes)))
 
 
 def _innovation(
-    space: Space, infos: Info, weights: Float[Array, " m"]
+    space: AbstractSpace, infos: Info, weights: Float[Array, " m"]
 ) -> tuple[Observation | None, Float[Array, "z z"] | None]:
     """z - ẑ and S of the mixture of what the modes expect."""
     each, covariances = infos.innovation, infos.innovation_covariance
@@ -173,57 +179,3 @@ def _innovation(
     spread = offsets - mean[None, :]
     covariance = jnp.tensordot(weights, covariances, 1) + (weights[:, None] * spread).T @ spread
     return space.difference(reference + mean, jnp.zeros_like(mean)), covariance
-
-
-def _in_each_mode(function: Callable[..., Any], modes: Sequence[Any], *arguments: Any) -> Any:
-    """`function(mode, argument, ...)` for each mode, with results on a leading axis.
-
-    Arguments have such an axis, too. Modes that differ in numbers alone are one mapped program, in
-    which what they share stays shared; others are programs of their own.
-    """
-    stacked = _stack(modes)
-    if stacked is not None:
-        differing, rebuild = stacked
-        mapped = lambda numbers, *rest: function(rebuild(numbers), *rest)  # noqa: E731
-        return jax.vmap(mapped, axis_size=len(modes))(differing, *arguments)
-    results = [
-        function(mode, *jax.tree.map(lambda leaf, i=i: leaf[i], arguments))
-        for i, mode in enumerate(modes)
-    ]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *results)
-
-
-def _stack(trees: Sequence[Any]) -> tuple[list[Array], Callable[[list[Array]], Any]] | None:
-    """The arrays in which trees differ, stacked, and what makes a tree of one entry of each.
-
-    None if the trees are no instances of one program.
-    """
-    flat, structures = zip(*(jax.tree.flatten(tree) for tree in trees), strict=True)
-    if any(structure != structures[0] for structure in structures):
-        return None
-    places, stacks = [], []
-    for place, column in enumerate(zip(*flat, strict=True)):
-        if all(_same(leaf, column[0]) for leaf in column):
-            continue
-        kinds = {_kind(leaf) for leaf in column}
-        if None in kinds or len(kinds) > 1:
-            return None
-        places.append(place)
-        stacks.append(jnp.stack(column))
-
-    def rebuild(numbers: list[Array]) -> Any:
-        own = dict(zip(places, numbers, strict=True))
-        leaves = [own.get(place, leaf) for place, leaf in enumerate(flat[0])]
-        return jax.tree.unflatten(structures[0], leaves)
-
-    return stacks, rebuild
-
-
-def _kind(leaf: Any) -> tuple[tuple[int, ...], Any] | None:
-    """Shape and type of an array; None for anything else."""
-    return (leaf.shape, leaf.dtype) if isinstance(leaf, jax.Array | np.ndarray) else None
-
-
-def _same(leaf: Any, other: Any) -> bool:
-    """Whether two leaves are the same array, or equal functions or numbers."""
-    return leaf is other or (_kind(leaf) is None and _kind(other) is None and leaf == other)

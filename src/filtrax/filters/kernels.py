@@ -4,11 +4,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Scalar
+from filtrax._types import Scalar
 from filtrax.beliefs import Particles
-from filtrax.linalg import cholesky, precise, product, symmetrize
+from filtrax.linalg import precise, root_sum
 from filtrax.noise import AbstractNoise
-from filtrax.spaces import Space
+from filtrax.spaces import AbstractSpace
 
 
 class AdaptiveKernel(eqx.Module):
@@ -34,10 +34,8 @@ class AdaptiveKernel(eqx.Module):
         return self.noise()
 
     @precise
-    def factor(self, particles: Particles, space: Space) -> Float[Array, "x x"]:
+    def factor(self, particles: Particles, space: AbstractSpace) -> Float[Array, "x x"]:
         """The lower triangular F for particles."""
         count, size = particles.states.shape
         bandwidth = jnp.exp(self.log_width) * (4 / (count * (size + 2))) ** (1 / (size + 4))
-        base = self.noise()
-        spread = bandwidth**2 * particles.moments(space).covariance
-        return cholesky(symmetrize(product(base, base.T) + spread))
+        return root_sum(self.noise(), bandwidth * particles.moments(space).root)

@@ -6,16 +6,16 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Control, Key
+from filtrax._types import Inputs, Key
 from filtrax.beliefs import Gaussian, Particles, weighted_covariance
-from filtrax.filters.base import AbstractBayesFilter, Info, all_finite
+from filtrax.filters.base import AbstractBayesFilter, Info, all_finite, require_key
 from filtrax.filters.kernels import AdaptiveKernel
-from filtrax.linalg import marginal, precise, product, square_root, whiten
-from filtrax.model import StateSpaceModel
+from filtrax.linalg import product, whiten
 from filtrax.noise import AbstractNoise
 from filtrax.resampling import AbstractResampler, Soft
 from filtrax.sensors import Measurement
-from filtrax.spaces import Space
+from filtrax.spaces import AbstractSpace
+from filtrax.state_space import StateSpaceModel
 
 
 class ParticleFilter(AbstractBayesFilter[Particles, Particles]):
@@ -47,42 +47,44 @@ class ParticleFilter(AbstractBayesFilter[Particles, Particles]):
         if self.num_particles < 1:
             raise ValueError(f"`num_particles` must be at least 1, got {self.num_particles}.")
 
-    @precise
-    def init(self, model: StateSpaceModel, prior: Gaussian, *, key: Key) -> Particles:
-        size, dtype = model.state_space.size, prior.mean.dtype
-        noise = jr.normal(key, (self.num_particles, size), dtype)
-        states = prior.mean[None, :] + product(noise, square_root(prior.covariance).T)
+    def init(self, model: StateSpaceModel, prior: Gaussian, *, key: Key | None = None) -> Particles:
+        size, dtype = prior.mean.size, prior.mean.dtype
+        noise = jr.normal(require_key(key, self), (self.num_particles, size), dtype)
+        states = prior.mean[None, :] + product(noise, prior.factor.T)
         kernel = jnp.eye(size, dtype=dtype) if self.kernel is None else self.kernel()
         particles = Particles.uniform(jax.vmap(model.state_space.wrap)(states), kernel)
         return self._with_kernel(particles, model.state_space)
 
-    @precise
     def predict(
-        self, model: StateSpaceModel, belief: Particles, control: Control, *, key: Key
+        self, model: StateSpaceModel, belief: Particles, inputs: Inputs, *, key: Key | None = None
     ) -> Particles:
-        resample_key, noise_key = jr.split(key)
+        resample_key, noise_key = jr.split(require_key(key, self))
         particles = self.resampler(belief, key=resample_key)
         noise = jr.normal(noise_key, particles.states.shape, particles.states.dtype)
         if self.whiten_noise:
             noise = whiten(noise)
 
         def move(state, noise):
-            moved = model.process(state, control) + product(
-                model.process_noise(state, control), noise
-            )
-            return model.state_space.wrap(moved)
+            moved = model.process(state, inputs)
+            scaled = product(model.process_noise(state, inputs), noise)
+            return model.state_space.wrap(model.state_space.add(moved, scaled))
 
         states = jax.vmap(move)(particles.states, noise)
         return eqx.tree_at(lambda p: p.states, particles, states)
 
-    @precise
     def update(
-        self, model: StateSpaceModel, predicted: Particles, measurement: Measurement, *, key: Key
+        self,
+        model: StateSpaceModel,
+        predicted: Particles,
+        measurement: Measurement,
+        inputs: Inputs,
+        *,
+        key: Key | None = None,
     ) -> tuple[Particles, Info]:
         del key
-        expected = jax.vmap(model.observe)(predicted.states)
-        score = jax.vmap(model.likelihood, (0, None, None))
-        log_likelihoods = score(expected, measurement, model.observation_space)
+        expected = jax.vmap(lambda state: model.observe(state, inputs))(predicted.states)
+        score = lambda z: model.likelihood(z, measurement, inputs, model.observation_space)  # noqa: E731
+        log_likelihoods = jax.vmap(score)(expected)
         belief, log_evidence = predicted.reweight(log_likelihoods)
         belief = self._with_kernel(belief, model.state_space)
         innovation, innovation_covariance = _innovation(model, predicted, expected, measurement)
@@ -95,7 +97,7 @@ class ParticleFilter(AbstractBayesFilter[Particles, Particles]):
         )
         return belief, info
 
-    def _with_kernel(self, particles: Particles, space: Space) -> Particles:
+    def _with_kernel(self, particles: Particles, space: AbstractSpace) -> Particles:
         """Particles with the kernel that they should have, where it depends on them."""
         if not isinstance(self.kernel, AdaptiveKernel):
             return particles
@@ -114,4 +116,5 @@ def _innovation(
     mean = space.mean(expected, weights)
     innovation = jnp.where(seen, space.difference(measurement.value, mean), 0.0)
     covariance = weighted_covariance(space, expected, mean, weights) + measurement.covariance
-    return innovation, marginal(covariance, seen)
+    both = seen[:, None] & seen[None, :]
+    return innovation, jnp.where(both, covariance, jnp.eye(seen.size, dtype=covariance.dtype))

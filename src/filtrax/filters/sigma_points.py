@@ -1,175 +1,161 @@
 """Sigma points, and the filter that the unscented and the Monte Carlo Kalman filter share.
 
-Points are written as whitened offsets ξᵢ about a mean: xᵢ = μ + L ξᵢ with Σ = L Lᵀ. Their
-weights satisfy Σ wᵢ = 1, Σ wᵢ ξᵢ = 0, Σ wᵢ ξᵢ ξᵢᵀ = I. The first offset is always zero: the
-centre point is the reference about which angles are averaged.
+Points are whitened offsets ξᵢ about a mean: xᵢ = μ + L ξᵢ with P = L Lᵀ. Their weights satisfy
+Σ wᵢ = 1, Σ wᵢ ξᵢ = 0, Σ wᵢ ξᵢ ξᵢᵀ = I. The centre point has the offset zero: it is the reference
+from which deviations are taken, and about which angles are averaged.
 """
 
 import abc
-import functools
-import itertools
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.interpreters import partial_eval as pe
 from jaxtyping import Array, Bool, Float
 
-from filtrax.arrays import Control, Key, Scalar
+from filtrax._types import Inputs, Key, Scalar, State
 from filtrax.beliefs import Gaussian
-from filtrax.filters.base import AbstractBayesFilter, Info
-from filtrax.filters.kalman_update import Conditioned, condition, joseph, updated
-from filtrax.fusion import for_gpu, fused
+from filtrax.filters.base import AbstractBayesFilter, Info, all_finite
+from filtrax.filters.kalman import condition
 from filtrax.linalg import (
-    cholesky,
-    cholesky_solve,
-    congruent,
+    downdate,
     gaussian_log_density,
-    marginal,
-    precise,
+    inverse,
+    marginal_root,
     product,
+    root_sum,
     square_root,
-    sum_of_products,
-    sum_of_squares,
-    symmetrize,
+    squared,
 )
-from filtrax.model import StateSpaceModel
 from filtrax.sensors import Measurement
-from filtrax.spaces import Space
-
-Parts = tuple[Float[Array, "_ _"], ...]
-"""A row for each point, in parts: the centre's, then those of points with the same weight. A kernel
-can neither cut nor join arrays, so what filters do with points they do with each part."""
-
-Weights = tuple[Scalar, ...]
-"""That of each point, for each part."""
+from filtrax.spaces import AbstractSpace
+from filtrax.state_space import StateSpaceModel
 
 
 class AbstractOffsets(eqx.Module):
-    """Whitened offsets ξᵢ; the centre's is zero."""
+    """Whitened offsets ξᵢ, without that of the centre, which is zero."""
 
     @abc.abstractmethod
-    def scatter(self, slope: Float[Array, "x y"]) -> Parts:
-        """The images ξᵢᵀ D of the offsets under a linear function, without the centre's."""
+    def images(self, matrix: Float[Array, "y x"]) -> Float[Array, "n y"]:
+        """A ξᵢ for all i."""
 
     @abc.abstractmethod
-    def spread(self, factor: Float[Array, "x x"]) -> Parts:
-        """L ξᵢ, without the centre's."""
-
-    @abc.abstractmethod
-    def slope(self, weights: Weights, deviations: Parts) -> Float[Array, "x y"]:
-        """D = Σ wᵢ ξᵢ aᵢᵀ, the linear function that is closest to deviations."""
+    def slope(self, values: Float[Array, "n y"]) -> Float[Array, "y x"]:
+        """Σ aᵢ ξᵢᵀ."""
 
 
-class Scattered(AbstractOffsets):
-    """Any offsets; the centre's is not among them."""
+class Samples(AbstractOffsets):
+    """Any offsets."""
 
     offsets: Float[Array, "n x"]
 
-    def scatter(self, slope: Float[Array, "x y"]) -> Parts:
-        return (product(self.offsets, slope),)
+    def images(self, matrix: Float[Array, "y x"]) -> Float[Array, "n y"]:
+        return product(self.offsets, matrix.T)
 
-    def spread(self, factor: Float[Array, "x x"]) -> Parts:
-        return self.scatter(factor.T)
-
-    def slope(self, weights: Weights, deviations: Parts) -> Float[Array, "x y"]:
-        return weights[1] * product(self.offsets.T, deviations[1])
+    def slope(self, values: Float[Array, "n y"]) -> Float[Array, "y x"]:
+        return product(values.T, self.offsets)
 
 
-class Paired(AbstractOffsets):
-    """Pairs ± s eᵢ: products with them are sums and differences of rows."""
+class Pairs(AbstractOffsets):
+    """Offsets s eᵢ and -s eᵢ along the axes."""
 
-    distance: Float[Array, ""]
+    distance: Scalar
 
-    def scatter(self, slope: Float[Array, "x y"]) -> Parts:
-        far = self.distance * slope
-        return far, -far
+    def images(self, matrix: Float[Array, "y x"]) -> Float[Array, "n y"]:
+        far = self.distance * matrix.T
+        return jnp.concatenate([far, -far])
 
-    def spread(self, factor: Float[Array, "x x"]) -> Parts:
-        if for_gpu():
-            return self.scatter(factor.T)
-        # What comes back from both is one sum then, which a CPU stores. A difference it would
-        # compute again in a product that reads it, for each of its terms.
-        signs = jnp.asarray([1.0, -1.0], factor.dtype)
-        return tuple(signs[:, None, None] * (self.distance * factor.T)[None])
-
-    def slope(self, weights: Weights, deviations: Parts) -> Float[Array, "x y"]:
-        _, plus, minus = deviations
-        return self.distance * (weights[1] * plus - weights[2] * minus)
+    def slope(self, values: Float[Array, "n y"]) -> Float[Array, "y x"]:
+        ahead, behind = jnp.split(values, 2)
+        return self.distance * (ahead - behind).T
 
 
 class SigmaPoints(eqx.Module):
-    """Whitened offsets with their weights for means and for covariances.
+    """Whitened offsets and their weights, and how functions are evaluated at them.
 
-    Deviations are taken from the mean or, where `about_centre` is true, from the image of the
-    centre point; that of the centre itself is always from the mean. `counts` says how many points
-    the parts have, with the centre in front.
+    **Attributes:**
+
+    - `offsets`: ξᵢ, without the centre's.
+    - `weights`: of the images of these points; the centre has the rest.
+    - `spread`: the weight of the deviation of the centre's image from the mean in covariances.
+    - `about_centre`: whether covariances are made of deviations from the image of the centre, and
+      not from the mean.
+    - `infinitesimal`: whether points lie so close to the centre that differences of their images
+      are nothing but rounding, so that they are taken from derivatives.
+    - `subtracts`: whether `spread` may be negative.
     """
 
     offsets: AbstractOffsets
-    counts: tuple[int, ...] = eqx.field(static=True)
-    mean_weights: Weights
-    covariance_weights: Weights
+    weights: Float[Array, " n"]
+    spread: Scalar
     about_centre: Bool[Array, ""]
+    infinitesimal: bool = eqx.field(default=False, static=True)
+    subtracts: bool = eqx.field(default=False, static=True)
 
-    def spread(
-        self, space: Space, belief: Gaussian
-    ) -> tuple[Float[Array, "n x"], Float[Array, "x x"]]:
-        """The points μ + L ξᵢ of a belief, and L. They may lie beyond the bounds of the space."""
-        factor = square_root(belief.covariance)
-        centre = belief.mean[None, :]
-        around = (centre + part for part in self.offsets.spread(factor))
-        parts = (jax.vmap(space.wrap_angles)(part) for part in (centre, *around))
-        return jnp.concatenate([*parts]), factor
+    def images(
+        self,
+        function: Callable[[State], Any],
+        belief: Gaussian,
+        space: AbstractSpace,
+        difference: Callable[[Any, Any], Any] = jnp.subtract,
+    ) -> tuple[Any, Any]:
+        """The image f(μ) of the centre, and dᵢ = f(xᵢ) - f(μ) of all other points.
 
-    def split(self, images: Float[Array, "n ..."]) -> tuple[Float[Array, "..."], ...]:
-        """Rows in parts."""
-        ends = itertools.accumulate(self.counts[:-1])
-        return tuple(jnp.split(images, [*ends]))
+        Infinitesimal points have dᵢ = ∂f/∂x(μ + ½ L ξᵢ) L ξᵢ, the midpoint rule. Its error is
+        that of the third power of their distance, and it does not subtract what is nearly equal.
+        """
+        centre = function(belief.mean)
+        steps = self.offsets.images(belief.factor)
 
-    def mean(self, space: Space, images: Parts) -> Float[Array, " y"]:
-        """Σ wᵢ yᵢ, which is `Space.mean` about the image of the centre."""
-        centre = images[0][0]
-        others = _differences(space, images[1:], centre)
-        pairs = zip(self.mean_weights[1:], others, strict=True)
-        return space.wrap(sum((weight * part.sum(0) for weight, part in pairs), centre))
+        def image(step):
+            if self.infinitesimal:
+                middle = space.add(belief.mean, 0.5 * step)
+                return jax.jvp(function, (middle,), (step,))[1]
+            return difference(function(space.add(belief.mean, step)), centre)
 
-    def mean_of(self, values: Float[Array, "n x x"]) -> Float[Array, "x x"]:
-        """Σ wᵢ Aᵢ of matrices."""
-        if for_gpu():  # where a sum for each part is a launch for each part
-            pairs = zip(self.mean_weights, self.counts, strict=True)
-            weights = jnp.concatenate([jnp.full(count, weight) for weight, count in pairs])
-            return jnp.tensordot(weights, values, 1)
-        # A matrix that all points share is not added up: a compiler knows the sum of equal numbers.
-        pairs = zip(self.mean_weights, self.split(values), strict=True)
-        return functools.reduce(jnp.add, (weight * part.sum(0) for weight, part in pairs))
+        return centre, jax.vmap(image)(steps)
 
-    def deviations(self, space: Space, images: Parts, mean: Float[Array, " y"]) -> Parts:
-        """yᵢ - ȳ, or yᵢ - y₀ of all points but the centre."""
-        reference = jnp.where(self.about_centre, images[0][0], mean)
-        (centre,) = _differences(space, images[:1], mean)
-        return (centre, *_differences(space, images[1:], reference))
+    def mean(self, deviations: Float[Array, "n ..."]) -> Float[Array, "..."]:
+        """Σ wᵢ dᵢ: by how much the mean of the images differs from that of the centre."""
+        weights = self.weights.reshape(-1, *[1] * (deviations.ndim - 1))
+        return (weights * deviations).sum(0)
 
-    def residuals(self, deviations: Parts, slope: Float[Array, "x y"]) -> Parts:
-        """What a linear function leaves of deviations: aᵢ - D ξᵢ."""
-        centre, *others = deviations
-        pairs = zip(others, self.offsets.scatter(slope), strict=True)
-        return (centre, *(part - linear for part, linear in pairs))
+    def root(
+        self,
+        deviations: Float[Array, "n y"],
+        shift: Float[Array, " y"],
+        noise: Float[Array, "y _"],
+    ) -> Float[Array, "y y"]:
+        """The root of the covariance of the images, whose mean is `shift`, and of noise."""
+        total = root_sum(*self.scattered(deviations, shift), noise)
+        if not self.subtracts:
+            return total
+        return downdate(total, _root_above_zero(-self.spread) * shift)
 
-    def covariance(self, a: Parts, b: Parts) -> Float[Array, "_ _"]:
-        """Σ wᵢ aᵢ bᵢᵀ."""
-        return sum_of_products(self.covariance_weights, a, b)
+    def scattered(
+        self, deviations: Float[Array, "n y"], shift: Float[Array, " y"]
+    ) -> tuple[Float[Array, "y _"], ...]:
+        """Factors whose squares add up to the covariance of the images, but what is subtracted."""
+        about = jnp.where(self.about_centre, 0.0, shift)
+        others = jnp.sqrt(self.weights)[:, None] * (deviations - about[None, :])
+        return (_root_above_zero(self.spread) * shift)[:, None], others.T
 
-    def square(self, a: Parts) -> Float[Array, "_ _"]:
-        """Σ wᵢ aᵢ aᵢᵀ."""
-        return sum_of_squares(self.covariance_weights, a)
+    def covariance(
+        self,
+        left: tuple[Float[Array, "n x"], Float[Array, " x"]],
+        right: tuple[Float[Array, "n y"], Float[Array, " y"]],
+    ) -> Float[Array, "x y"]:
+        """The covariance of two sets of images, from deviations and means of each."""
+        (a, a_mean), (b, b_mean) = left, right
+        a, b = (x - jnp.where(self.about_centre, 0.0, m)[None] for x, m in (left, right))
+        between = self.spread * a_mean[:, None] * b_mean[None, :]
+        return product((self.weights[:, None] * a).T, b) + between
 
-
-def _differences(space: Space, images: Parts, reference: Float[Array, " y"]) -> Parts:
-    difference = jax.vmap(space.difference, (0, None))
-    return tuple(difference(part, reference) for part in images)
+    def slope(self, deviations: Float[Array, "n y"]) -> Float[Array, "y x"]:
+        """D = Σ wᵢ dᵢ ξᵢᵀ, the linear function of the offsets that is closest to the images."""
+        return self.offsets.slope(self.weights[:, None] * deviations)
 
 
 class PredictedPoints(eqx.Module):
@@ -183,19 +169,19 @@ class PredictedPoints(eqx.Module):
 class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | PredictedPoints]):
     """Propagates sigma points through process and observation.
 
-    Prediction, with points xᵢ of N(μ, Σ) and yᵢ = f(xᵢ, u):
+    Prediction, with points xᵢ of N(μ, P) and yᵢ = f(xᵢ, u):
 
-        μ̂ = Σ wᵢ yᵢ,   Σ̂ = Σ wᵢ (yᵢ - μ̂)(yᵢ - μ̂)ᵀ + Σ wᵢ Q(xᵢ, u)
+        μ̂ = Σ wᵢ yᵢ,   P̂ = Σ wᵢ (yᵢ - μ̂)(yᵢ - μ̂)ᵀ + Σ wᵢ Q(xᵢ, u)
 
-    Update, with new points μ̂ + L ξᵢ of N(μ̂, Σ̂) and zᵢ = h(μ̂ + L ξᵢ): statistical linearization
-    (Lefebvre, Bruyninckx & De Schutter 2002) in whitened coordinates, where the prior is N(0, I):
+    Update, with new points μ̂ + L ξᵢ of N(μ̂, P̂) and zᵢ = h(μ̂ + L ξᵢ, u): statistical linearization
+    (Lefebvre, Bruyninckx & De Schutter 2002). The linear function of the offsets that is closest to
+    the images takes the place of H L, and what it leaves of them adds to the noise:
 
         ẑ = Σ wᵢ zᵢ,   D = Σ wᵢ (zᵢ - ẑ) ξᵢᵀ,   Λ = Σ wᵢ rᵢ rᵢᵀ,   rᵢ = zᵢ - ẑ - D ξᵢ
-        observation D ξ with noise R + Λ: gain K and covariance Σ_ξ as in `condition`
-        μ = μ̂ + L K (z - ẑ),   Σ = L Σ_ξ Lᵀ
+        K and P as in `condition`, with the image D and the noise R + Λ
 
-    which is the textbook update S = Σ wᵢ (zᵢ - ẑ)(zᵢ - ẑ)ᵀ + R, Σ = Σ̂ - K S Kᵀ written as a sum
-    of squares, so that it stays positive definite in float32.
+    which is the textbook update S = Σ wᵢ (zᵢ - ẑ)(zᵢ - ẑ)ᵀ + R, P = P̂ - K S Kᵀ without the
+    subtraction.
 
     Means stay inside the bounds of the space, points need not: f and h are continued linearly
     (`Space.continued`), and Q is that of the closest state inside. Points that were moved to the
@@ -208,116 +194,112 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
     ones, so that its gain does not know of the current process noise."""
 
     @abc.abstractmethod
-    def points(self, size: int, dtype, *, key: Key) -> SigmaPoints:
+    def points(self, size: int, dtype, *, key: Key | None = None) -> SigmaPoints:
         """Points for a state of `size` components."""
 
-    def init(self, model: StateSpaceModel, prior: Gaussian, *, key: Key) -> Gaussian:
+    def init(self, model: StateSpaceModel, prior: Gaussian, *, key: Key | None = None) -> Gaussian:
         del key
-        return Gaussian(model.state_space.wrap(prior.mean), prior.covariance)
+        return Gaussian.of_root(model.state_space.wrap(prior.mean), prior.root)
 
-    @precise
     def predict(
-        self, model: StateSpaceModel, belief: Gaussian, control: Control, *, key: Key
+        self, model: StateSpaceModel, belief: Gaussian, inputs: Inputs, *, key: Key | None = None
     ) -> Gaussian | PredictedPoints:
         space = model.state_space
-        points = self.points(space.size, belief.mean.dtype, key=key)
-        before, _ = fused(lambda belief: points.spread(space, belief))(belief)
-        process = lambda x: model.process(x, control)  # noqa: E731
-        after = jax.vmap(lambda x: space.wrap_angles(space.continued(process, x)))(before)
-        noise_at = lambda x: model.process_noise.covariance(space.inside(x), control)  # noqa: E731
-        varies = _depends(noise_at, belief.mean)
-        # Weights of means sum to one: what is the same for all points is its own mean.
-        noise = points.mean_of(jax.vmap(noise_at)(before)) if varies else noise_at(belief.mean)
+        points = self.points(belief.mean.size, belief.mean.dtype, key=key)
+        process = lambda x: space.continued(lambda y: model.process(y, inputs), x)  # noqa: E731
+        centre, deviations = points.images(process, belief, space, space.difference)
+        shift = points.mean(deviations)
+        noise = _mean_noise(points, model, belief, inputs)
+        mean = space.inside(space.add(centre, shift))
+        predicted = Gaussian.of_root(mean, points.root(deviations, shift, noise))
+        if self.redraw:
+            return predicted
+        states = jax.vmap(space.add, (None, 0))(centre, deviations)
+        return PredictedPoints(predicted, jnp.concatenate([centre[None], states]), points)
 
-        @fused
-        def moments(after, noise):
-            images = points.split(after)
-            mean = points.mean(space, images)
-            deviations = points.deviations(space, images, mean)
-            return mean, symmetrize(points.square(deviations) + noise)
-
-        predicted = Gaussian(*moments(after, noise))
-        return predicted if self.redraw else PredictedPoints(predicted, after, points)
-
-    @precise
     def update(
         self,
         model: StateSpaceModel,
         predicted: Gaussian | PredictedPoints,
         measurement: Measurement,
+        inputs: Inputs,
         *,
-        key: Key,
+        key: Key | None = None,
     ) -> tuple[Gaussian, Info]:
         if isinstance(predicted, PredictedPoints):
-            return _update_with_predicted_points(model, predicted, measurement)
-        points = self.points(model.state_space.size, predicted.mean.dtype, key=key)
-        spread = fused(lambda belief: points.spread(model.state_space, belief))
-        states, factor = spread(predicted)
-        observed = _observed(model, states)
-
-        @fused
-        def conditioned(observed, factor):
-            space, seen = model.observation_space, measurement.seen()
-            images = points.split(observed)
-            expected = points.mean(space, images)
-            deviations = points.deviations(space, images, expected)
-            slope = points.offsets.slope(points.covariance_weights, deviations)
-            residuals = points.residuals(deviations, slope)
-            noise = measurement.covariance + points.square(residuals)
-            innovation = jnp.where(seen, space.difference(measurement.value, expected), 0.0)
-            found = condition(innovation, slope.T, None, noise, seen)
-            covariance = symmetrize(congruent(factor, found.covariance))
-            shift, gain = product(factor, found.shift), product(factor, found.gain)
-            mean = model.state_space.wrap(predicted.mean + shift)
-            return mean, innovation, found._replace(covariance=covariance, gain=gain)
-
-        mean, innovation, found = conditioned(observed, factor)
-        return updated(mean, innovation, found, found)
+            return _update_with_predicted_points(model, predicted, measurement, inputs)
+        space, image_space = model.state_space, model.observation_space
+        # The root's tangent must be that of the root along which the points lie.
+        predicted = Gaussian.of_root(predicted.mean, predicted.factor)
+        points = self.points(predicted.mean.size, predicted.mean.dtype, key=key)
+        observe = lambda x: space.continued(lambda y: model.observe(y, inputs), x)  # noqa: E731
+        centre, deviations = points.images(observe, predicted, space, image_space.difference)
+        shift, slope = points.mean(deviations), points.slope(deviations)
+        residuals = deviations - points.offsets.images(slope)
+        expected = image_space.inside(image_space.add(centre, shift))
+        innovation = image_space.difference(measurement.value, expected)
+        if not points.subtracts:
+            spread = points.scattered(residuals, shift)
+            return condition(predicted, innovation, slope, measurement, space, spread=spread)
+        noise = points.root(residuals, shift, measurement.factor)
+        measurement = dataclasses.replace(measurement, factor=noise)
+        return condition(predicted, innovation, slope, measurement, space)
 
 
-def _depends(function: Callable, argument: Any) -> bool:
-    """Whether what a function gives depends on its argument."""
-    return any(pe.dce_jaxpr(jax.make_jaxpr(function)(argument).jaxpr, True)[1])
+def _mean_noise(
+    points: SigmaPoints, model: StateSpaceModel, belief: Gaussian, inputs: Inputs
+) -> Float[Array, "x _"]:
+    """A factor of Σ wᵢ Q(xᵢ, u), which is that of Q itself where it does not depend on the state."""
+    space, noise = model.state_space, model.process_noise
+    if not depends(lambda x: noise(x, inputs), belief.mean):
+        return noise(belief.mean, inputs)
+    covariance = lambda x: noise.covariance(space.inside(x), inputs)  # noqa: E731
+    centre, deviations = points.images(covariance, belief, space)
+    return square_root(centre + points.mean(deviations))
 
 
-def _observed(model: StateSpaceModel, states: Float[Array, "n x"]) -> Float[Array, "n z"]:
-    return jax.vmap(lambda x: model.state_space.continued(model.observe, x))(states)
+def depends(function: Callable[[Array], Array], argument: Array) -> bool:
+    """Whether the program of a function uses its argument for its result."""
+    jaxpr = jax.make_jaxpr(function)(argument).jaxpr
+    used = {*jaxpr.invars}
+    for equation in jaxpr.eqns:
+        if any(variable in used for variable in equation.invars if not hasattr(variable, "val")):
+            used |= {*equation.outvars}
+    return any(variable in used for variable in jaxpr.outvars if not hasattr(variable, "val"))
 
 
-@precise
 def _update_with_predicted_points(
-    model: StateSpaceModel, predicted: PredictedPoints, measurement: Measurement
+    model: StateSpaceModel, predicted: PredictedPoints, measurement: Measurement, inputs: Inputs
 ) -> tuple[Gaussian, Info]:
     """The paper's form: S and the cross covariance from the points as they were propagated.
 
         S = Σ wᵢ (zᵢ - ẑ)(zᵢ - ẑ)ᵀ + R,   K = Σ wᵢ (yᵢ - μ̂)(zᵢ - ẑ)ᵀ S⁻¹
-        Σ = (I - K H) Σ̂ (I - K H)ᵀ + K R Kᵀ,   H = ∂h/∂x (μ̂)
+        P = (I - K H) P̂ (I - K H)ᵀ + K R Kᵀ,   H = ∂h/∂x (μ̂)
 
-    Σ̂ contains the current Q, while S and K do not.
+    P̂ contains the current Q, while S and K do not.
     """
-    points, prior = predicted.points, predicted.belief
-    observed = _observed(model, predicted.states)
-    jacobian = jax.jacfwd(model.observe)(prior.mean)
+    points, prior, seen = predicted.points, predicted.belief, measurement.seen()
+    space, image_space = model.state_space, model.observation_space
+    observe = lambda x: space.continued(lambda y: model.observe(y, inputs), x)  # noqa: E731
+    images = jax.vmap(observe)(predicted.states)
+    deviations = jax.vmap(image_space.difference, (0, None))(images[1:], images[0])
+    shift = points.mean(deviations)
+    innovation = image_space.difference(measurement.value, image_space.add(images[0], shift))
+    d, noise = jnp.where(seen, innovation, 0.0), measurement.factor
+    X = marginal_root(points.root(deviations, shift, noise), seen)
+    inverted = inverse(X)
+    states = jax.vmap(space.difference, (0, None))(predicted.states[1:], predicted.states[0])
+    cross = points.covariance((states, points.mean(states)), (deviations, shift))
+    gain = product(jnp.where(seen[None, :], cross, 0.0), inverted.T, inverted)
+    H = jnp.where(seen[:, None], jax.jacfwd(observe)(prior.mean), 0.0)
+    kept = prior.root - product(gain, H, prior.root)
+    mean = space.inside(space.add(prior.mean, product(gain, d)))
+    belief = Gaussian.of_root(mean, root_sum(kept, product(gain, noise)))
+    log_likelihood = gaussian_log_density(d, X, seen)
+    return belief, Info(all_finite(belief), log_likelihood, None, d, squared(X), gain)
 
-    @fused
-    def conditioned(observed, states, transposed):
-        space, seen = model.observation_space, measurement.seen()
-        images = points.split(observed)
-        expected = points.mean(space, images)
-        deviations = points.deviations(space, images, expected)
-        deviations = tuple(jnp.where(seen, part, 0.0) for part in deviations)
-        noise = marginal(measurement.covariance, seen)
-        innovation_covariance = symmetrize(points.square(deviations) + noise)
-        state_deviations = points.deviations(model.state_space, points.split(states), prior.mean)
-        cross = points.covariance(state_deviations, deviations)
-        gain = cholesky_solve(cholesky(innovation_covariance), cross.T).T
-        covariance = joseph(gain, jnp.where(seen, transposed, 0.0).T, prior.covariance, noise)
-        innovation = jnp.where(seen, space.difference(measurement.value, expected), 0.0)
-        log_likelihood = gaussian_log_density(innovation, innovation_covariance, seen)
-        shift = product(gain, innovation)
-        found = shift, covariance, innovation_covariance, gain, log_likelihood
-        mean = model.state_space.wrap(prior.mean + shift)
-        return mean, innovation, Conditioned(*found)
 
-    mean, innovation, found = conditioned(observed, predicted.states, jacobian.T)
-    return updated(mean, innovation, found, found)
+def _root_above_zero(number: Scalar) -> Scalar:
+    """√max(a, 0), whose derivative is zero where a is not positive."""
+    positive = number > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, number, 1.0)), 0.0)

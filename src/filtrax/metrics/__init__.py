@@ -1,4 +1,4 @@
-"""Metrics: what is reported of beliefs, over any number of steps and sequences.
+"""Metrics of beliefs, over any number of steps and sequences.
 
 Arrays may have any leading axes (time, batch); `labelled` marks the entries that count.
 """

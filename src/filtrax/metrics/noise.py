@@ -1,4 +1,4 @@
-"""How good learned noise models are."""
+"""Comparisons of learned noise models with the truth."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Scalar
-from filtrax.checks import as_float, check_shape
+from filtrax._checks import as_float, check_shape
+from filtrax._types import Scalar
 
 
 @eqx.filter_jit

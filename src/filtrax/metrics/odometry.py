@@ -1,4 +1,4 @@
-"""How far off a path is at its end."""
+"""Errors at the end of a path."""
 
 from typing import Any
 

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from filtrax.arrays import Scalar
-from filtrax.checks import as_float, check_shape
-from filtrax.spaces import Space
+from filtrax._checks import as_float, check_shape
+from filtrax._types import Scalar
+from filtrax.spaces import AbstractSpace
 from filtrax.trajectory import known_states
 
 
@@ -21,17 +21,19 @@ def over_steps(function: Callable, states: Array, *arguments: Any) -> Any:
 
 
 def checked_states(
-    states: Any, labelled: Any, space: Space, *, name: str = "states"
+    states: Any, labelled: Any, space: AbstractSpace, *, name: str = "states"
 ) -> tuple[Array, Array]:
     """True states with zeros where they are not labelled, and the mask per component."""
     states = as_float(states)
-    check_shape(name, states, (*states.shape[:-1], space.size))
+    if space.size is not None:
+        check_shape(name, states, (*states.shape[:-1], space.size))
     return known_states(states, None if labelled is None else jnp.asarray(labelled))
 
 
-def by_component(values: Array, labels: Array, space: Space) -> dict[str, Scalar]:
+def by_component(values: Array, labels: Array, space: AbstractSpace) -> dict[str, Scalar]:
     """The mean of each component over its labelled entries, in the order of the space."""
-    return {name: masked_mean(values[..., j], labels[..., j]) for j, name in enumerate(space.names)}
+    names = space.names_of(values.shape[-1])
+    return {name: masked_mean(values[..., j], labels[..., j]) for j, name in enumerate(names)}
 
 
 def masked_mean(values: Array, mask: Array) -> Scalar:

@@ -1,4 +1,4 @@
-"""How far estimates are from the truth."""
+"""Distances between estimates and the truth."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Scalar
+from filtrax._checks import check_known
+from filtrax._types import Scalar
 from filtrax.beliefs import AbstractBelief
 from filtrax.losses import Loss, mixture_nll, nll
 from filtrax.metrics.steps import by_component, checked_states, masked_mean, over_steps
 from filtrax.sensors import Measurement
-from filtrax.spaces import Space
+from filtrax.spaces import AbstractSpace
 from filtrax.trajectory import known_states
 
 
@@ -21,7 +22,7 @@ from filtrax.trajectory import known_states
 def mean_distance(
     beliefs: AbstractBelief,
     states: Any,
-    space: Space,
+    space: AbstractSpace,
     *,
     components: Sequence[str] | None = None,
     labelled: Any = None,
@@ -32,15 +33,17 @@ def mean_distance(
     these components is labelled.
     """
     states, labels = checked_states(states, labelled, space)
-    chosen = np.isin(space.names, space.names if components is None else components)
-    space.index(*(components or ()))  # complains of unknown names
-    labels = jnp.logical_and(labels, jnp.broadcast_to(chosen, labels.shape))
+    if components is not None:
+        names = space.names_of(states.shape[-1])
+        unknown = [name for name in components if name not in names]
+        check_known("`components` must be named as in the space", unknown, names)
+        labels = labels & np.broadcast_to(np.isin(names, components), labels.shape)
     squares = jnp.where(labels, _errors(beliefs, states, space) ** 2, 0.0).sum(-1)
     return masked_mean(jnp.sqrt(squares), labels.any(-1))
 
 
 def component_errors(
-    beliefs: AbstractBelief, states: Any, space: Space, *, labelled: Any = None
+    beliefs: AbstractBelief, states: Any, space: AbstractSpace, *, labelled: Any = None
 ) -> dict[str, Scalar]:
     """The mean absolute error |xⱼ - μⱼ| of each component, by name."""
     states, labels = checked_states(states, labelled, space)
@@ -49,7 +52,7 @@ def component_errors(
 
 @eqx.filter_jit
 def sensor_error(
-    measurements: Measurement, expected: Any, space: Space, *, observed: Any = None
+    measurements: Measurement, expected: Any, space: AbstractSpace, *, observed: Any = None
 ) -> Scalar:
     """The mean distance of the sensor's values from what it should have seen, h(x).
 
@@ -64,35 +67,35 @@ def sensor_error(
 
 
 @eqx.filter_jit
-def mean_nll(beliefs: AbstractBelief, states: Any, space: Space, *, labelled: Any = None) -> Scalar:
+def mean_nll(beliefs: AbstractBelief, states: Any, space: AbstractSpace, *, labelled: Any = None) -> Scalar:
     """The mean negative log density of the true states under the beliefs' moments."""
     return _mean_loss(nll, beliefs, states, space, labelled)
 
 
 @eqx.filter_jit
 def mean_mixture_nll(
-    beliefs: AbstractBelief, states: Any, space: Space, *, labelled: Any = None
+    beliefs: AbstractBelief, states: Any, space: AbstractSpace, *, labelled: Any = None
 ) -> Scalar:
     """The mean negative log density of the true states under beliefs read as mixtures."""
     return _mean_loss(mixture_nll, beliefs, states, space, labelled)
 
 
 def _mean_loss(
-    loss: Loss, beliefs: AbstractBelief, states: Any, space: Space, labelled: Any
+    loss: Loss, beliefs: AbstractBelief, states: Any, space: AbstractSpace, labelled: Any
 ) -> Scalar:
     states, labels = checked_states(states, labelled, space)
 
-    def one(state, belief, labels):
+    def of_step(state, belief, labels):
         return loss(belief, state, space, labels)
 
-    return masked_mean(over_steps(one, states, beliefs, labels), labels.any(-1))
+    return masked_mean(over_steps(of_step, states, beliefs, labels), labels.any(-1))
 
 
 @eqx.filter_jit
 def _errors(
-    beliefs: AbstractBelief, states: Float[Array, "*b x"], space: Space
+    beliefs: AbstractBelief, states: Float[Array, "*b x"], space: AbstractSpace
 ) -> Float[Array, "*b x"]:
-    def one(state, belief):
+    def of_step(state, belief):
         return space.difference(state, belief.moments(space).mean)
 
-    return over_steps(one, states, beliefs)
+    return over_steps(of_step, states, beliefs)

@@ -1,4 +1,4 @@
-"""Detectors of features unlike those of the training data, and how good they are."""
+"""Detectors of features unlike those of the training data, and a measure of their quality."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from filtrax.arrays import Scalar
+from filtrax._given import given_field
+from filtrax._types import Scalar
 from filtrax.linalg import precise
 
 SHRINKAGE = 1e-2
@@ -27,8 +28,8 @@ class Mahalanobis(eqx.Module):
     - `whitening`: the inverse of the Cholesky factor of Σ.
     """
 
-    mean: Float[Array, " n"]
-    whitening: Float[Array, "n n"]
+    mean: Float[Array, " n"] = given_field()
+    whitening: Float[Array, "n n"] = given_field()
 
     @classmethod
     def fit(
@@ -77,7 +78,7 @@ class Novelty(eqx.Module):
     """
 
     parts: tuple[Mahalanobis, ...]
-    limits: Float[Array, " parts"]
+    limits: Float[Array, " parts"] = given_field()
 
     @classmethod
     def fit(
@@ -139,7 +140,7 @@ class Novelty(eqx.Module):
         return (jnp.stack([distance(vector) for distance, vector in pairs]) / limits).max()
 
     def alarm(self, features: PyTree) -> Array:
-        """Whether one reading is unlike the training data."""
+        """True if one reading is unlike the training data."""
         return self.score(features) > 1.0
 
 
@@ -168,7 +169,7 @@ def _distances(part: Mahalanobis, rows: np.ndarray) -> np.ndarray:
 
 
 def _quantiles(scores: Float[np.ndarray, "m n"], alarms: float) -> Float[np.ndarray, " n"]:
-    """What at most this share of each column is above."""
+    """The numbers that at most this share of each column is above."""
     count = math.floor(len(scores) * alarms + 1e-9)
     # A little more, so that no rounding makes an alarm of the reading that has just this score.
     return np.sort(scores, axis=0)[len(scores) - count - 1] * (1 + 1e-5)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from filtrax.files import write_whole
+from filtrax._files import write_whole
 from filtrax.report.figures import coverage, learning_curves, nees, sensor_noise
 from filtrax.report.paths import paths
 from filtrax.report.reading import Run, read_runs

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from filtrax._files import write_whole
 from filtrax.experiments.records import RecordError, RunFolder, writing
-from filtrax.files import write_whole
 from filtrax.reproduction.groups import Group
 from filtrax.reproduction.records import Results
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from filtrax.checks import check_known
+from filtrax._checks import check_known
 from filtrax.experiments.config import ConfigurationError, build, load, parse
 from filtrax.experiments.settings import Experiment
 from filtrax.reproduction.axes import (

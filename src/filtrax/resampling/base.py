@@ -1,4 +1,4 @@
-"""What a resampler is."""
+"""The interface of resamplers."""
 
 import abc
 
@@ -6,12 +6,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from filtrax.arrays import Key
+from filtrax._types import Key
 from filtrax.beliefs import Particles, uniform_log_weights
-
-ANCESTORS = "ancestors"
-"""The name under which `run` keeps ancestors for a backward pass: one array of integers, where
-drawing them again is several launches."""
 
 
 class AbstractResampler(eqx.Module):
@@ -36,9 +32,9 @@ class AbstractAncestorResampler(AbstractResampler):
         """Indices of the particles to keep, each drawn on average n wᵢ times."""
 
     def __call__(self, particles: Particles, *, key: Key) -> Particles:
-        chosen = self.ancestors(particles.log_weights, key=key)
-        equal = uniform_log_weights(chosen.size, particles.log_weights.dtype)
-        return offspring(particles, chosen, equal)
+        ancestors = self.ancestors(particles.log_weights, key=key)
+        equal = uniform_log_weights(ancestors.size, particles.log_weights.dtype)
+        return offspring(particles, ancestors, equal)
 
 
 class NoResampling(AbstractResampler):

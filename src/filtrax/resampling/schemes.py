@@ -9,14 +9,15 @@ import jax.random as jr
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
 
-from filtrax.arrays import Key
-from filtrax.resampling.base import ANCESTORS, AbstractAncestorResampler
+from filtrax._loops import ANCESTORS
+from filtrax._types import Key
+from filtrax.resampling.base import AbstractAncestorResampler
 
 LARGEST_TABLE = 128
-"""Up to how many particles a GPU compares every position with every weight.
+"""The largest number of particles for which a GPU compares every position with every weight.
 
-That is one launch, where a bisection is several. The table is never stored, but its work is the
-square of the number, which outweighs the launches in large batches of many particles.
+The comparison is one launch, where a bisection is several. The table is never stored, but its work
+is the square of the number, which outweighs the launches in large batches of many particles.
 """
 
 
@@ -36,27 +37,27 @@ class AbstractPositionResampler(AbstractAncestorResampler):
         # A loop is four launches for each halving on a GPU; written out, it is fused to a few.
         unrolled = functools.partial(_by_search, method="scan_unrolled")
         on_gpu = _by_table if weights.size <= LARGEST_TABLE else unrolled
-        chosen = jax.lax.platform_dependent(
+        ancestors = jax.lax.platform_dependent(
             weights, positions, cuda=on_gpu, rocm=on_gpu, default=_by_search
         )
-        return checkpoint_name(chosen, ANCESTORS)
+        return checkpoint_name(ancestors, ANCESTORS)
 
 
 def _by_search(
     weights: Float[Array, " n"], positions: Float[Array, " n"], method: str = "scan"
 ) -> Int[Array, " n"]:
-    """Where the distribution function passes the positions, by bisection."""
+    """The ancestors, by a bisection of the distribution function for each position."""
     # The sum is rounded differently in each entry; with the running maximum it never falls,
     # and where a particle has no weight it does not rise.
     cumulative = jax.lax.cummax(jnp.where(weights > 0, jnp.cumsum(weights), 0.0))
     # Dividing by the last entry keeps rounding from pushing a position past the end.
     share = cumulative / cumulative[-1]
-    chosen = jnp.searchsorted(share, positions, side="right", method=method)
-    return jnp.minimum(chosen, weights.size - 1)
+    ancestors = jnp.searchsorted(share, positions, side="right", method=method)
+    return jnp.minimum(ancestors, weights.size - 1)
 
 
 def _by_table(weights: Float[Array, " n"], positions: Float[Array, " n"]) -> Int[Array, " n"]:
-    """The same by counting: how many partial sums of the weights are at most the position's share.
+    """The ancestors, by counting the partial sums of the weights up to the share of each position.
 
     Both are sums over rows of a table that is fused into them.
     """

@@ -3,7 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from filtrax.arrays import Key
+from filtrax._given import given_field
+from filtrax._types import Key
 from filtrax.beliefs import Particles, uniform_log_weights
 from filtrax.linalg import log_sum
 from filtrax.resampling.base import AbstractAncestorResampler, AbstractResampler
@@ -19,7 +20,7 @@ class Soft(AbstractResampler):
     the scheme itself, with α = 1 plain importance weights on evenly drawn particles.
     """
 
-    alpha: float | Array = 0.05
+    alpha: float | Array = given_field(default=0.05)
     scheme: AbstractAncestorResampler = Systematic()
 
     def __check_init__(self):

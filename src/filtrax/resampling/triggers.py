@@ -1,9 +1,9 @@
-"""When to resample."""
+"""Resamplers that decide whether to resample."""
 
 import jax
 from jaxtyping import Array, Bool
 
-from filtrax.arrays import Key
+from filtrax._types import Key
 from filtrax.beliefs import Particles
 from filtrax.resampling.base import AbstractResampler, older
 

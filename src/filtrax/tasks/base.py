@@ -8,9 +8,10 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
-from filtrax.arrays import Key
-from filtrax.model import StateSpaceModel
+from filtrax._types import Key
+from filtrax.networks import Features
 from filtrax.spaces import Space
+from filtrax.state_space import StateSpaceModel
 from filtrax.trajectory import Trajectory
 
 SPLITS = ("train", "validation", "test")
@@ -88,6 +89,16 @@ class AbstractTask(abc.ABC):
     @abc.abstractmethod
     def state_space(self) -> Space:
         """What the components of the state mean."""
+
+    @property
+    @abc.abstractmethod
+    def state_features(self) -> Features:
+        """The part of a state that networks see, and the units in which they answer."""
+
+    @property
+    @abc.abstractmethod
+    def observation_features(self) -> Features:
+        """The part of an observation that networks see, and the units in which they answer."""
 
     @abc.abstractmethod
     def data(self, split: str) -> Trajectory:

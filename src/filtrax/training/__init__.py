@@ -1,13 +1,13 @@
 """Training filters and models end to end: one of them with `fit`, ensembles with `Training`."""
 
+from filtrax.training._fit import DivergenceError, History, Progress, fit
 from filtrax.training.checkpoints import load, load_parts, save, save_parts
 from filtrax.training.ensembles import EpochRecord, Training
 from filtrax.training.evaluation import ObjectiveScore, Score, encode, evaluate, tracking
-from filtrax.training.fit import DivergenceError, History, Progress, fit
 from filtrax.training.objectives import (
     LikelihoodContrast,
     Objective,
-    Until,
+    StepSchedule,
     Weighted,
     filtering,
     l2,
@@ -30,8 +30,8 @@ __all__ = [
     "Progress",
     "Score",
     "Stage",
+    "StepSchedule",
     "Training",
-    "Until",
     "Weighted",
     "encode",
     "evaluate",

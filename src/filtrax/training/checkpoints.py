@@ -1,7 +1,8 @@
 """Saving and loading filters and models.
 
 A file holds arrays and numbers by their names, never code: NumPy's .npz format without pickle.
-Loading fills a filter and a model of the same structure, built by the same program.
+Loading fills a filter and a model of the same structure, built by the same program. Given arrays
+(`filtrax.given`) are stored like all others, under the name of the field that holds them.
 """
 
 import dataclasses
@@ -16,8 +17,9 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from filtrax.checks import check_known
-from filtrax.files import write_whole
+from filtrax._checks import check_known
+from filtrax._files import write_whole
+from filtrax._given import unwrap
 
 Filter = TypeVar("Filter")
 Model = TypeVar("Model")
@@ -46,10 +48,9 @@ def load_parts(path: str | os.PathLike, **templates: Any) -> tuple[Any, ...]:
     stored = _read(Path(path))
     parts = []
     for name, template in templates.items():
-        wanted = _named(template, name)
         begin = (f"{name}.", f"{name}[")
-        mine = {key: value for key, value in stored.items() if key.startswith(begin)}
-        parts.append(_fill(path, template, wanted, mine))
+        own = {key: value for key, value in stored.items() if key.startswith(begin)}
+        parts.append(_fill(path, template, _named(template, name), own))
     return tuple(parts)
 
 
@@ -74,18 +75,18 @@ def load(path: str | os.PathLike, filt: Filter, model: Model) -> tuple[Filter, M
 def _fill(
     path: str | os.PathLike, tree: State, template: dict[str, Any], stored: dict[str, np.ndarray]
 ) -> State:
-    """The tree with the stored numbers, or an error that says what does not fit."""
-    what = f"{path} does not fit what it is loaded into"
+    """The tree with the stored numbers, or an error that names what does not fit."""
+    message = f"{path} does not fit what it is loaded into"
     unknown = sorted(set(stored) - set(template))
-    check_known(f"{what}: it has unknown entries", unknown, sorted(template))
+    check_known(f"{message}: it has unknown entries", unknown, sorted(template))
     missing = sorted(set(template) - set(stored))
     if missing:
-        raise ValueError(f"{what}: it lacks {missing}.")
+        raise ValueError(f"{message}: it lacks {missing}.")
     for name, leaf in template.items():
-        expected, found = np.asarray(leaf), stored[name]
-        if expected.shape != found.shape or expected.dtype != found.dtype:
+        expected, value = np.asarray(leaf), stored[name]
+        if expected.shape != value.shape or expected.dtype != value.dtype:
             raise ValueError(
-                f"{path} holds {name} with shape {found.shape} and type {found.dtype}, but what "
+                f"{path} holds {name} with shape {value.shape} and type {value.dtype}, but what "
                 f"it is loaded into has {expected.shape} and {expected.dtype}."
             )
     ordered = iter([_like(leaf, stored[name]) for name, leaf in template.items()])
@@ -108,7 +109,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
             file.seek(0)
             with np.load(file, allow_pickle=False) as archive:
                 stored = {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+    except (ValueError, EOFError, OSError, NotImplementedError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is not a complete file written by `save`: {error}") from error
     version = stored.pop(_FORMAT, None)
     if version is None or int(version) != FORMAT:
@@ -122,22 +123,22 @@ def _leaves(filt: Any, model: Any) -> dict[str, Any]:
 
 
 def _named(tree: Any, root: str) -> dict[str, Any]:
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    leaves = jax.tree_util.tree_leaves_with_path(unwrap(tree))
     return {root + jax.tree_util.keystr(path): leaf for path, leaf in leaves if _is_number(leaf)}
 
 
 def _constants(part: Any, name: str = "model") -> dict[str, Any]:
     """The numbers and names that are compiled into a model, as JSON can hold them."""
-    found = {}
+    constants = {}
     for suffix, child, static in _fields(part):
         if static and _is_plain(child):
-            found[name + suffix] = json.loads(json.dumps(child))
-        found |= _constants(child, name + suffix)
-    return found
+            constants[name + suffix] = json.loads(json.dumps(child))
+        constants |= _constants(child, name + suffix)
+    return constants
 
 
 def _fields(part: Any) -> list[tuple[str, Any, bool]]:
-    """Suffix of the name, value, and whether it is compiled in, of all that a part consists of."""
+    """Suffix of the name, value, and True if static, of everything that a part consists of."""
     if isinstance(part, tuple | list):
         return [(f"[{i}]", child, False) for i, child in enumerate(part)]
     if isinstance(part, eqx.Module):
@@ -157,5 +158,5 @@ def _is_number(leaf: Any) -> bool:
 
 
 def _like(leaf: Any, stored: np.ndarray) -> Any:
-    """A stored value as what the leaf is: an array, or a plain number."""
+    """A stored value of the kind of the leaf: an array, or a plain number."""
     return jax.device_put(stored) if eqx.is_array(leaf) else type(leaf)(stored.item())

@@ -12,15 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from filtrax.training._fit import as_data_set
 from filtrax.training.evaluation import members
-from filtrax.training.fit import as_data_set
 from filtrax.trajectory import Trajectory
 
 
 def as_data_sets(data: Trajectory | Sequence[Trajectory], model: Any) -> list[Trajectory]:
     """One data set or several as a list, or an error that says what is wrong with them."""
     sets = [data] if isinstance(data, Trajectory) else list(data)
-    return [as_data_set(one, model) for one in sets]
+    return [as_data_set(trajectories, model) for trajectories in sets]
 
 
 def check_data_sets(data: list[Trajectory], validation: list[Trajectory], num_members: int) -> None:
@@ -32,7 +32,7 @@ def check_data_sets(data: list[Trajectory], validation: list[Trajectory], num_me
             f"{num_members} members."
         )
     for sets in (data, validation):
-        shapes = [jax.tree.map(jnp.shape, one) for one in sets]
+        shapes = [jax.tree.map(jnp.shape, trajectories) for trajectories in sets]
         if any(shape != shapes[0] for shape in shapes):
             raise ValueError(
                 "All data sets of an ensemble must have arrays of the same shapes; train on "
@@ -47,9 +47,9 @@ def stacked(data_sets: Sequence[PyTree]) -> PyTree:
     """
     columns = list(zip(*map(jax.tree.leaves, data_sets), strict=True))
     on_host = [all(isinstance(leaf, np.ndarray) for leaf in column) for column in columns]
-    rest = iter(_stack([c for c, host in zip(columns, on_host, strict=True) if not host]))
+    on_device = iter(_stack([c for c, host in zip(columns, on_host, strict=True) if not host]))
     both = zip(columns, on_host, strict=True)
-    leaves = [jax.device_put(_stack_on_host(c)) if host else next(rest) for c, host in both]
+    leaves = [jax.device_put(_stack_on_host(c)) if host else next(on_device) for c, host in both]
     return jax.tree.unflatten(jax.tree.structure(data_sets[0]), leaves)
 
 
@@ -75,7 +75,7 @@ def members_of_set(tree: Any, parts: int, part: int) -> Any:
 
 
 def first_set(data: Trajectory) -> Trajectory:
-    """The first one of data sets that are stacked."""
+    """The first of several stacked data sets."""
     return jax.tree.map(lambda leaf: leaf[0], data)
 
 
@@ -84,14 +84,14 @@ def on_each(
 ) -> Any:
     """`member(data, *arguments)` of every member with its data set, at once or in turn.
 
-    At once, what depends on the data alone is computed only once for all members of a data set.
+    At once, all members of a data set share the results that depend on the data alone.
     """
 
     def of_set(data, *arguments):
         count = len(arguments)
         if in_turn:
-            arrays, rest = eqx.partition(arguments, eqx.is_array)
-            return jax.lax.map(lambda own: member(data, *eqx.combine(own, rest)), arrays)
+            arrays, others = eqx.partition(arguments, eqx.is_array)
+            return jax.lax.map(lambda own: member(data, *eqx.combine(own, others)), arrays)
         return eqx.filter_vmap(member, in_axes=(None, *[members] * count))(data, *arguments)
 
     if num_sets == 1:

@@ -1,4 +1,4 @@
-"""Training on several devices at once: what lies where, and what is computed where.
+"""Training on several devices at once: placement of arrays and computations.
 
 All devices run one program. Where the members of an ensemble can be dealt out evenly, each device
 trains its own ones, and none has to wait for another. Otherwise every device has all parameters and
@@ -26,11 +26,12 @@ AXIS = "devices"
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """Where arrays are: on one device (`mesh` is None), or on several.
+    """The placement of arrays on one device (`mesh` is None), or on several.
 
-    Attributes:
-        mesh: The devices in a row.
-        members_apart: Whether each device has its own members; else it has a share of each batch.
+    **Attributes:**
+
+    - `mesh`: the devices in a row.
+    - `members_apart`: true if each device has its own members, else it has a share of each batch.
     """
 
     mesh: Mesh | None = None
@@ -54,13 +55,13 @@ class Placement:
         return self._place(tree, PartitionSpec(AXIS))
 
     def batch(self, tree: Any) -> Any:
-        """Says inside of a compiled program that a batch is dealt out, where it is."""
+        """Marks a batch inside of a compiled program as dealt out, where it is."""
         if self.mesh is None or self.members_apart:
             return tree
         return jax.lax.with_sharding_constraint(tree, self._on(PartitionSpec(AXIS)))
 
     def results(self, tree: Any) -> Any:
-        """Says inside of a compiled program where what comes out for members has to be."""
+        """Marks inside of a compiled program where the results of members have to be."""
         if self.mesh is None:
             return tree
         return jax.lax.with_sharding_constraint(tree, self._on(self._of_members))
@@ -96,13 +97,13 @@ ONE = Placement()
 
 
 def place(devices: Devices, num_members: int, batch_size: int) -> Placement:
-    """How the members and the batches of an ensemble are dealt out to devices."""
+    """The placement of the members and the batches of an ensemble on devices."""
     if isinstance(devices, str) and devices not in ("one", "all"):
         raise ValueError(f'`devices` must be "one", "all" or a list of devices, got {devices!r}.')
-    chosen = jax.devices() if devices == "all" else [] if devices == "one" else list(devices)
-    if len(chosen) < 2:
+    row = jax.devices() if devices == "all" else [] if devices == "one" else list(devices)
+    if len(row) < 2:
         return ONE
-    mesh = Mesh(np.asarray(chosen), (AXIS,), axis_types=(AxisType.Auto,))
+    mesh = Mesh(np.asarray(row), (AXIS,), axis_types=(AxisType.Auto,))
     if num_members % mesh.size == 0 and not _is_spread(mesh):
         return Placement(mesh, members_apart=True)
     if batch_size % mesh.size:

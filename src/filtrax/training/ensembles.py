@@ -17,9 +17,10 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array
 
+from filtrax import _hooks
 from filtrax.filters import AbstractFilter
-from filtrax.model import StateSpaceModel
-from filtrax.sensors import GivenFeatures, NetworkSensor
+from filtrax.sensors import NetworkSensor, PrecomputedFeatures
+from filtrax.state_space import StateSpaceModel
 from filtrax.training.data_sets import (
     as_data_sets,
     check_data_sets,
@@ -36,7 +37,7 @@ from filtrax.training.evaluation import (
     with_encoder,
     without_images,
 )
-from filtrax.training.objectives import looks
+from filtrax.training.objectives import needs_readings
 from filtrax.training.parts import trainable, warn_of_hidden_parameters
 from filtrax.training.selection import Ensemble, select
 from filtrax.training.stages import Stage
@@ -45,7 +46,7 @@ from filtrax.trajectory import Trajectory
 
 
 class EpochRecord(eqx.Module):
-    """What happened in an epoch, for each member: means over its steps, and the validation."""
+    """Means over the steps of an epoch, and its validation, for each member."""
 
     epoch: int
     step: int
@@ -72,7 +73,7 @@ class Training:
     `eqx.filter_vmap(build)(keys)` makes them. A member whose loss or gradient is not finite, or
     that loses half of what it had learned, is set back to its best state and goes on with half
     the learning rate and new random numbers. An encoder that is not trained runs once, before
-    the first epoch, or never if nothing looks at readings.
+    the first epoch, or never if nothing needs readings.
 
     `data` and `validation` may be lists of data sets of the same shapes. The first members then
     train on the first one, the next ones on the second, and so on, equally many on each.
@@ -108,9 +109,9 @@ class Training:
         self.readings = self.validation_readings = self.encoder = None
         # Readings that are augmented must be encoded anew each time.
         fixed = stage.augment is None or getattr(stage.augment, "keeps_readings", False)
-        if fixed and not (looks(stage.objective) or looks(stage.score)):
-            data_sets = [without_images(one, model) for one in data_sets]
-            self.validation = [without_images(one, model) for one in self.validation]
+        if fixed and not (needs_readings(stage.objective) or needs_readings(stage.score)):
+            data_sets = [without_images(data, model) for data in data_sets]
+            self.validation = [without_images(data, model) for data in self.validation]
         elif (
             fixed
             and has_frozen_encoder(model, data_sets[0], trained[1])
@@ -121,7 +122,7 @@ class Training:
             self.encoder = model.sensor.encoder
             self.readings, data_sets = self._features(data_sets, model)
             self.validation_readings, self.validation = self._features(self.validation, model)
-            model = with_encoder(model, GivenFeatures())
+            model = with_encoder(model, PrecomputedFeatures())
             trained = trainable(filt, model, stage.train)
         self.data = self.placement.everywhere(stacked(data_sets))
         self.validation = self.placement.everywhere(jax.device_put(self.validation))
@@ -169,7 +170,7 @@ class Training:
     def epoch(
         self, ensemble: Ensemble, on_step: Callable[[int], None] | None = None
     ) -> tuple[Ensemble, EpochRecord]:
-        """The ensemble after one more epoch, and what happened in it.
+        """The ensemble after one more epoch, and the record of the epoch.
 
         `on_step` is told the number of steps done whenever some are.
         """
@@ -189,14 +190,14 @@ class Training:
         return ensemble, self._record(ensemble, loss, norm, validation)
 
     def lower(self) -> Any:
-        """The program of a call, to be compiled: it tells what it costs and what it holds."""
+        """The program of a call, to be compiled and asked for its costs and its memory."""
         ensemble = self._placed(self.template())
         finite = jnp.ones(ensemble.rate.shape, bool)
         arguments = self._arguments(ensemble, ensemble.learner, finite, 0)
         return cast(Any, train_steps).lower(*arguments).lowered
 
     def _arguments(self, ensemble: Ensemble, learner: Learner, finite: Array, first: int) -> tuple:
-        """Of the steps from the one numbered `first` on."""
+        """The arguments of `train_steps` for the steps from number `first` on."""
         return (
             self.stage.without_epochs(),
             self.rest,
@@ -210,6 +211,7 @@ class Training:
             jnp.asarray(self.stage.num_epochs),
             self.keys,
             self.placement,
+            _hooks.accelerated(),
         )
 
     def _placed(self, ensemble: Ensemble) -> Ensemble:
@@ -220,7 +222,7 @@ class Training:
         return jax.tree.map(place, ensemble)
 
     def finished(self, ensemble: Ensemble) -> bool:
-        """Whether all epochs are done."""
+        """True if all epochs are done."""
         return int(ensemble.epoch) >= self.stage.num_epochs
 
     def best(self, ensemble: Ensemble) -> tuple[Any, Any]:
@@ -246,14 +248,14 @@ class Training:
                 placement=self.placement,
             )
 
-        rest = (self.stage.score, filt, self.keys, self.validation_readings)
-        scores = self._on_sets(score, self.validation, model, *rest)
+        others = (self.stage.score, filt, self.keys, self.validation_readings)
+        scores = self._on_sets(score, self.validation, model, *others)
         return {name: values.mean((1, 2)) for name, values in scores.items()}
 
     def _features(
         self, data_sets: list[Trajectory], model: StateSpaceModel
     ) -> tuple[Any, list[Trajectory]]:
-        """The features of all members, and the data sets without what they were made of."""
+        """The features of all members, and the data sets without the readings behind them."""
         placed = self.placement.everywhere(data_sets)
         features = self.placement.members(self._on_sets(encode, placed, model, self.keys))
         return features, [without_images(data, model) for data in data_sets]
@@ -287,12 +289,12 @@ class Training:
 
 @eqx.filter_jit  # one program, and not one for every array
 def _memories(optimizer: Any, parameters: Any) -> Any:
-    """What the optimizer remembers of each member, before the first step."""
+    """The memory of the optimizer for each member, before the first step."""
     return eqx.filter_vmap(optimizer.init)(parameters)
 
 
 def _strong(tree: Any) -> Any:
-    """All arrays with a type of their own, so that the second epoch needs no other program."""
+    """Makes weak types strong, so that the second epoch does not recompile."""
 
     def strong(leaf: Any) -> Any:
         return jax.lax.convert_element_type(leaf, leaf.dtype) if eqx.is_array(leaf) else leaf

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Int
 
-from filtrax.arrays import Key, Keys
+from filtrax import _hooks
+from filtrax._types import Key, Keys
 from filtrax.training.data_sets import first_set, on_each
 from filtrax.training.devices import Placement
 from filtrax.training.evaluation import members_in_turn
@@ -21,7 +22,7 @@ from filtrax.training.step import Learner, Recipe, choose, update
 from filtrax.trajectory import Trajectory, perturb, random_subsequence
 
 ORDER_SEED = 2021
-"""Of the order of batches, which is the same for all members and for runs with other seeds."""
+"""The seed of the order of batches, the same for all members and for runs with other seeds."""
 
 
 @eqx.filter_jit
@@ -38,24 +39,26 @@ def train_steps(
     num_epochs: Int[Array, ""],
     keys: Keys,
     placement: Placement,
+    accelerate: bool,
 ) -> tuple[Learner, Bool[Array, " m"], tuple[Array, Array]]:
     """Some steps of an epoch, from the one numbered `first` on.
 
     **Arguments:**
 
     - `stage`: with an axis of members in its numbers.
-    - `rest`: filters and models without what is trained.
+    - `rest`: filters and models without their trained arrays.
     - `data`: the data sets, stacked.
     - `readings`: features of all members in the place of the readings, or None.
-    - `learner`: of all members.
-    - `finite`: which members have had no number yet that is not finite; the others stay as they
+    - `learner`: parameters and memory of all members.
+    - `finite`: members whose losses and gradients have all been finite; the others stay as they
       are.
     - `state`: factor of the learning rate and number of rollbacks of each member, and the epoch.
     - `first`: the first step.
-    - `count`: how many steps; one is not put into a loop.
-    - `num_epochs`: of the whole stage.
+    - `count`: the number of steps; a single step is not put into a loop.
+    - `num_epochs`: the number of epochs of the whole stage.
     - `keys`: one for each member.
-    - `placement`: on which devices members and batches are.
+    - `placement`: the devices of members and batches.
+    - `accelerate`: true if loops may be replaced by faster programs.
 
     **Returns:**
 
@@ -72,12 +75,12 @@ def train_steps(
         learner, finite = carry
         number = epoch * steps + index
         progress = (number / (num_epochs * steps)).astype(data.initial.dtype)
-        chosen = jax.lax.dynamic_slice_in_dim(order, index * stage.batch_size, stage.batch_size)
+        numbers = jax.lax.dynamic_slice_in_dim(order, index * stage.batch_size, stage.batch_size)
         cut_key = jr.fold_in(order_key, index)
 
         def member(data, stage, rest, learner, readings, rate, rollbacks, finite, key):
             key = jr.fold_in(jr.fold_in(key, rollbacks), number)
-            batch = placement.batch(cut_batch(data, readings, chosen, stage, key=cut_key))
+            batch = placement.batch(cut_batch(data, readings, numbers, stage, key=cut_key))
             perturbation = _Perturbation(stage.perturbed)
             recipe = Recipe(stage.objective, stage.optimizer, perturbation, stage.clip_norm)
             rate = -rate * stage.rate(number, progress)  # down the gradient
@@ -90,11 +93,12 @@ def train_steps(
         return (learner, finite), (outcome.loss, outcome.gradient_norm)
 
     carry = (learner, finite)
-    if count == 1:
-        carry, outcomes = step(carry, first)
-        outcomes = jax.tree.map(lambda leaf: leaf[None], outcomes)
-    else:
-        carry, outcomes = jax.lax.scan(step, carry, first + jnp.arange(count))
+    with _hooks.acceleration(accelerate):
+        if count == 1:
+            carry, outcomes = step(carry, first)
+            outcomes = jax.tree.map(lambda leaf: leaf[None], outcomes)
+        else:
+            carry, outcomes = jax.lax.scan(step, carry, first + jnp.arange(count))
     return *placement.results(carry), outcomes
 
 
@@ -110,14 +114,14 @@ class _Perturbation(eqx.Module):
 
 
 def cut_batch(
-    data: Trajectory, readings: Any, chosen: Int[Array, " b"], stage: Stage, *, key: Key
+    data: Trajectory, readings: Any, numbers: Int[Array, " b"], stage: Stage, *, key: Key
 ) -> Trajectory:
-    """Sub-sequences of the chosen trajectories, drawn and changed alike for all members."""
+    """Sub-sequences of the numbered trajectories, drawn and changed alike for all members."""
     if readings is not None:
         data = dataclasses.replace(data, readings=readings)
-    batch = jax.tree.map(lambda leaf: leaf[chosen], data)
+    batch = jax.tree.map(lambda leaf: leaf[numbers], data)
     cut = lambda trajectory, key: random_subsequence(trajectory, stage.length, key=key)  # noqa: E731
-    batch = jax.vmap(cut)(batch, jr.split(key, chosen.size))
+    batch = jax.vmap(cut)(batch, jr.split(key, numbers.size))
     if stage.augment is None:
         return batch
-    return jax.vmap(stage.augment)(batch, jr.split(jr.fold_in(key, 1), chosen.size))
+    return jax.vmap(stage.augment)(batch, jr.split(jr.fold_in(key, 1), numbers.size))

@@ -15,20 +15,28 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
-from filtrax import sensors
-from filtrax.arrays import Key, Keys, Scalar
+from filtrax import _hooks, sensors
+from filtrax._given import unwrap
+from filtrax._types import Key, Keys, Scalar
 from filtrax.filters import AbstractFilter, filter_trajectory
-from filtrax.filters.run import sense_trajectory
+from filtrax.filters._run import sense_trajectory
 from filtrax.linalg import precise
 from filtrax.losses import Loss
-from filtrax.model import StateSpaceModel
-from filtrax.sensors import GivenFeatures, NetworkSensor, reader
+from filtrax.sensors import NetworkSensor, PrecomputedFeatures, reader
+from filtrax.state_space import StateSpaceModel
 from filtrax.training.devices import ONE, Placement
-from filtrax.training.objectives import Objective, average, looks, mean_loss
+from filtrax.training.objectives import (
+    Objective,
+    average,
+    mean_loss,
+    needs_readings,
+    seen_by,
+    sees_given,
+)
 from filtrax.trajectory import Trajectory
 
 Score = Callable[[AbstractFilter, StateSpaceModel, Trajectory, Key], PyTree]
-"""What is wanted of one trajectory: `score(filt, model, trajectory, key)`, any tree of arrays."""
+"""`score(filt, model, trajectory, key)`: any tree of arrays, computed for one trajectory."""
 
 SEQUENCES_AT_ONCE = 64
 """Bounds the memory that evaluation takes: that many sequences of images are held at a time.
@@ -48,7 +56,7 @@ class Tracking(eqx.Module):
 
     def __call__(self, filt, model, trajectory, key) -> dict[str, Scalar]:
         """The score of one trajectory."""
-        beliefs, _ = filter_trajectory(filt, model, trajectory, key=key)
+        beliefs = filter_trajectory(filt, model, trajectory, key=key).beliefs
         space = model.bind(trajectory.context).state_space
         states, labels = trajectory.known_states()
 
@@ -74,9 +82,14 @@ class ObjectiveScore(eqx.Module):
     objective: Objective
 
     @property
-    def looks(self) -> bool:
-        """Whether the objective looks at readings."""
-        return looks(self.objective)
+    def needs_readings(self) -> bool:
+        """True if the objective may look at readings."""
+        return needs_readings(self.objective)
+
+    @property
+    def sees_given(self) -> bool:
+        """True if the objective tells given arrays from others."""
+        return sees_given(self.objective)
 
     def __call__(self, filt, model, trajectory, key) -> dict[str, Scalar]:
         """The score of one trajectory."""
@@ -99,23 +112,21 @@ def evaluate(
 
     The sensor runs once for all perturbations, and readings are made once for all members. Its
     encoder is a program of its own (see `encoded`), unless the score is an objective, which may
-    look at the images.
+    need the images.
     Arrays of the score, if it has any, have a leading axis of members, too.
     `readings` replace those of the data, with a leading axis of members. `placement` deals the
     sequences out to several devices.
 
-    **Returns:** what the score returns, with leading axes (members, perturbations, trajectories).
+    **Returns:** the scores, with leading axes (members, perturbations, trajectories).
     """
     if readings is None and not isinstance(score, ObjectiveScore):
         model, readings = encoded(model, data, keys, placement=placement)
     if _takes_turns(model, keys):
         scores = []
         for number in range(len(keys)):
-            one, own_filter, own_model, key, features = _member(
-                (score, filt, model, keys, readings), number
-            )
+            own_score, *own, key, features = _member((score, filt, model, keys, readings), number)
             options = {"readings": features, "placement": placement}
-            scores.append(evaluate(one, own_filter, own_model, data, perturbations, key, **options))
+            scores.append(evaluate(own_score, *own, data, perturbations, key, **options))
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *scores)
     model = eqx.nn.inference_mode(model)
     if readings is not None:
@@ -123,9 +134,10 @@ def evaluate(
     perturbations = jnp.asarray(perturbations)
     numbers = jnp.arange(data.initial.shape[0])
     inputs = (numbers, data, readings)
-    function = lambda chunk, *rest: _evaluate(placement.sequences(chunk), *rest)  # noqa: E731
+    function = lambda chunk, *others: _evaluate(placement.sequences(chunk), *others)  # noqa: E731
     size = sequences_at_once(model, data, keys)
-    scores = in_chunks(function, inputs, score, filt, model, perturbations, keys, size=size)
+    arguments = (score, filt, model, perturbations, keys, _hooks.accelerated())
+    scores = in_chunks(function, inputs, *arguments, size=size)
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 2), scores)
 
 
@@ -136,25 +148,28 @@ def _member(ensemble: PyTree, number: int) -> PyTree:
 
 
 @eqx.filter_jit
-def _evaluate(inputs, score, filt, model, perturbations, keys):
-    def one(number, trajectory, readings):
+def _evaluate(inputs, score, filt, model, perturbations, keys, accelerate):
+    filt, model = seen_by(score, filt, model)
+
+    def of_trajectory(number, trajectory, readings):
         def member(score, filt, model, readings, key):
             sensor_key, key = jr.split(jr.fold_in(key, number))
-            mine = trajectory
+            own = trajectory
             if readings is not None:
-                mine = dataclasses.replace(trajectory, readings=readings)
-            if looks(score):
-                model, mine = sense_trajectory(model, mine, key=sensor_key)
+                own = dataclasses.replace(trajectory, readings=readings)
+            if needs_readings(score):
+                model, own = sense_trajectory(model, own, key=sensor_key)
 
             def perturbed(perturbation, key):
-                initial = mine.initial + perturbation.astype(mine.initial.dtype)
-                return score(filt, model, dataclasses.replace(mine, initial=initial), key)
+                initial = own.initial + perturbation.astype(own.initial.dtype)
+                return score(filt, model, dataclasses.replace(own, initial=initial), key)
 
             return jax.vmap(perturbed)(perturbations, jr.split(key, len(perturbations)))
 
         return eqx.filter_vmap(member, in_axes=members)(score, filt, model, readings, keys)
 
-    return jax.vmap(one)(*inputs)
+    with _hooks.acceleration(accelerate):
+        return jax.vmap(of_trajectory)(*inputs)
 
 
 def encode(
@@ -163,17 +178,18 @@ def encode(
     """The features of all readings, with leading axes (members, trajectories, steps).
 
     An encoder without parameters may have a method `encode_all(data)`, which gives the features of
-    a data set, those of all members: it can look once at what several sequences have in common.
+    a data set, the same for all members: it can process once what several sequences share.
     """
+    model = unwrap(model)
     together = getattr(reader(model.sensor), "encode_all", None)
     if together is not None:
         shared = lambda leaf: jnp.broadcast_to(leaf, (len(keys), *leaf.shape))  # noqa: E731
         return jax.tree.map(shared, together(data))
     if _takes_turns(model, keys):
         ensemble = [_member((model, keys), number) for number in range(len(keys))]
-        each = [encode(own, data, key, placement=placement) for own, key in ensemble]
-        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *each)
-    function = lambda chunk, *rest: _encode(placement.sequences(chunk), *rest)  # noqa: E731
+        features = [encode(own, data, key, placement=placement) for own, key in ensemble]
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *features)
+    function = lambda chunk, *others: _encode(placement.sequences(chunk), *others)  # noqa: E731
     size = sequences_at_once(model, data, keys)
     features = in_chunks(function, data, eqx.nn.inference_mode(model), keys, size=size)
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), features)
@@ -185,36 +201,37 @@ def encoded(
     """The model without its encoder, and the features that the encoder makes of all readings.
 
     An encoder is the largest part of a program, and the same for all filters: apart from them it is
-    compiled once. Where there is no encoder, the model as it is, and None.
+    compiled once. Without an encoder the result is the model, unchanged, and None.
     """
     if not _can_encode(model, data):
         return model, None
     features = encode(model, data, keys, placement=placement)
-    return with_encoder(model, GivenFeatures()), features
+    return with_encoder(model, PrecomputedFeatures()), features
 
 
 @eqx.filter_jit
 def _encode(data, model, keys):
-    def one(trajectory):
+    def of_trajectory(trajectory):
         def member(model, key):
-            def features(reading):
-                return model.sensor.encoder(reading, trajectory.context, key=key)
+            def features(reading, inputs):
+                return model.sensor.encoder(reading, inputs, trajectory.context, key=key)
 
-            return jax.vmap(features)(trajectory.readings)
+            return jax.vmap(features)(trajectory.readings, trajectory.inputs)
 
         return eqx.filter_vmap(member, in_axes=members)(model, keys)
 
-    return jax.vmap(one)(data)
+    return jax.vmap(of_trajectory)(data)
 
 
 def members_in_turn(model: StateSpaceModel) -> bool:
-    """Whether members of an ensemble should be computed one after another, and not at once.
+    """True if members of an ensemble should be computed one after another, and not at once.
 
     On a GPU the gradient of several large convolutions at once takes ten times as long as that of
     one after another, and as many times the memory. Encoders with such convolutions say
-    `in_turn = True`.
+    `sequential_members = True`.
     """
-    return getattr(reader(model.sensor), "in_turn", False) and jax.default_backend() != "cpu"
+    sequential = getattr(reader(model.sensor), "sequential_members", False)
+    return sequential and jax.default_backend() != "cpu"
 
 
 def _takes_turns(model: StateSpaceModel, keys: Keys) -> bool:
@@ -222,7 +239,7 @@ def _takes_turns(model: StateSpaceModel, keys: Keys) -> bool:
 
 
 def sequences_at_once(model: StateSpaceModel, data: Trajectory, keys: Keys) -> int:
-    """How many sequences all members of an ensemble, which have a key each, look at in one go."""
+    """The number of sequences that all members of an ensemble, with a key each, read in one go."""
     num_steps = jax.tree.leaves(data.readings)[0].shape[1]
     return sensors.sequences_at_once(model.sensor, num_steps * len(keys), SEQUENCES_AT_ONCE)
 
@@ -258,17 +275,17 @@ def _cut(arrays: PyTree, first: Int[Array, ""], size: int) -> PyTree:
 
 
 def with_encoder(model: StateSpaceModel, encoder: Any) -> StateSpaceModel:
-    """The model with another encoder; `GivenFeatures()` is the one for cached features."""
+    """The model with another encoder; `PrecomputedFeatures()` is the one for cached features."""
     sensor = model.sensor
     assert isinstance(sensor, NetworkSensor)
     return dataclasses.replace(model, sensor=dataclasses.replace(sensor, encoder=encoder))
 
 
 def without_images(data: Trajectory, model: StateSpaceModel) -> Trajectory:
-    """Data without what only a sensor reads, where its features are kept or nothing looks at them.
+    """Data without what only the sensor reads, for where its features are kept or not needed.
 
-    These are the readings, and what the encoder names as its `own_context`: images take many times
-    the memory of features.
+    It drops the readings, and the entries of the context that the encoder names as its
+    `own_context`: images take many times the memory of features.
     """
     context, own = data.context, getattr(reader(model.sensor), "own_context", ())
     if own:
@@ -278,13 +295,13 @@ def without_images(data: Trajectory, model: StateSpaceModel) -> Trajectory:
 
 
 def has_frozen_encoder(model: StateSpaceModel, data: Trajectory, trained: Any) -> bool:
-    """Whether features can be computed once: `trained` is the model's mask of trained arrays."""
+    """True if features can be computed once; `trained` is the model's mask of trained arrays."""
     return _can_encode(model, data) and not any(jax.tree.leaves(trained.sensor.encoder))
 
 
 def _can_encode(model: StateSpaceModel, data: Trajectory) -> bool:
     sensor = model.sensor
-    if not isinstance(sensor, NetworkSensor) or isinstance(sensor.encoder, GivenFeatures):
+    if not isinstance(sensor, NetworkSensor) or isinstance(sensor.encoder, PrecomputedFeatures):
         return False
     # A masked reading is zeroed before the encoder, its features would be zeroed after it.
     return data.observed is None

@@ -1,9 +1,10 @@
-"""Objectives: one trajectory in, a number out. What a training stage minimizes.
+"""Objectives: one trajectory in, a number out, which a training stage minimizes.
 
 An objective is any function `(filt, model, trajectory, progress, key) -> number`; `progress`
 runs from 0 to 1 over a training stage. Pretraining a sensor or a process is an objective that
-does not run the filter. One that looks at no reading says `looks = False`, so that no sensor has to
-run for it.
+does not run the filter. One that needs no readings says `needs_readings = False`, so that no sensor
+has to run for it. Objectives see plain arrays in the place of given ones (`filtrax.given`); one
+that has to tell them apart, like weight decay, says `sees_given = True`.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,23 +17,35 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool
 
-from filtrax.arrays import Key, Scalar
+from filtrax._given import parameters, unwrap
+from filtrax._types import Key, Scalar
 from filtrax.filters import AbstractFilter, filter_trajectory
-from filtrax.filters.run import sense_all, sense_trajectory
-from filtrax.linalg import gaussian_log_density
+from filtrax.filters._run import sense_all, sense_trajectory
+from filtrax.linalg import gaussian_log_density, precise
 from filtrax.losses import Loss
-from filtrax.model import StateSpaceModel
 from filtrax.noise import DiagonalNoise, FullNoise
-from filtrax.spaces import Space
+from filtrax.sensors import Measurement
+from filtrax.spaces import AbstractSpace, Euclidean
+from filtrax.state_space import StateSpaceModel
 from filtrax.trajectory import Trajectory
 
 Objective = Callable[[AbstractFilter, StateSpaceModel, Trajectory, Scalar, Key], Scalar]
 Schedule = float | Array | Callable[[Scalar], Scalar]
 
 
-def looks(objective: Any) -> bool:
-    """Whether an objective, or a score, may look at readings."""
-    return getattr(objective, "looks", True)
+def needs_readings(objective: Any) -> bool:
+    """True for an objective, or a score, that may look at readings."""
+    return getattr(objective, "needs_readings", True)
+
+
+def sees_given(objective: Any) -> bool:
+    """True for an objective, or a score, that tells given arrays from others."""
+    return getattr(objective, "sees_given", False)
+
+
+def seen_by(objective: Any, filt: Any, model: Any) -> tuple[Any, Any]:
+    """The filter and the model as an objective, or a score, is to see them."""
+    return (filt, model) if sees_given(objective) else unwrap((filt, model))
 
 
 class Filtering(eqx.Module):
@@ -43,7 +56,7 @@ class Filtering(eqx.Module):
     def __call__(self, filt, model, trajectory, progress, key) -> Scalar:
         """The objective of one trajectory."""
         del progress
-        beliefs, _ = filter_trajectory(filt, model, trajectory, key=key)
+        beliefs = filter_trajectory(filt, model, trajectory, key=key).beliefs
         space = model.bind(trajectory.context).state_space
         return mean_loss(self.loss, beliefs, trajectory, space)
 
@@ -53,14 +66,14 @@ def filtering(loss: Loss) -> Objective:
     return Filtering(loss)
 
 
-def mean_loss(loss: Loss, beliefs: Any, trajectory: Trajectory, space: Space) -> Scalar:
+def mean_loss(loss: Loss, beliefs: Any, trajectory: Trajectory, space: AbstractSpace) -> Scalar:
     """A loss, averaged over the labelled steps of a trajectory."""
     states, labels = trajectory.known_states()
 
-    def one(belief, state, labels):
+    def of_step(belief, state, labels):
         return loss(belief, state, space, labels)
 
-    return average(jax.vmap(one)(beliefs, states, labels), labels.any(-1))
+    return average(jax.vmap(of_step)(beliefs, states, labels), labels.any(-1))
 
 
 def measurement_nll(
@@ -72,12 +85,12 @@ def measurement_nll(
     """
     del progress
     model, trajectory = sense_trajectory(model, trajectory, key=key)
-    _, info = filter_trajectory(filt, model, trajectory, key=key)
-    if info.log_likelihood is None:
+    log_likelihoods = filter_trajectory(filt, model, trajectory, key=key).info.log_likelihood
+    if log_likelihoods is None:
         raise ValueError(
             f"`measurement_nll` needs a filter with a likelihood; {type(filt).__name__} has none."
         )
-    return average(-info.log_likelihood, jax.vmap(lambda m: m.seen().any())(trajectory.readings))
+    return average(-log_likelihoods, _any_seen(trajectory.readings))
 
 
 def sensor_nll(
@@ -86,31 +99,49 @@ def sensor_nll(
     """-ln N(h(x_t); z_t, R_t): the measurement against what should be observed.
 
     Averaged over steps whose state is labelled and of which something was observed. An observation
-    that has the name of a component that means nothing in the sequence is left out.
+    that has the name of a component of the state that is undefined in the sequence is left out.
     """
     del filt, progress
     model = model.bind(trajectory.context)
     measurements = sense_all(
-        model, trajectory.readings, trajectory.observed, trajectory.context, key=key
+        model,
+        trajectory.readings,
+        trajectory.observed,
+        trajectory.inputs,
+        trajectory.context,
+        key=key,
     )
-    states, meaningful = trajectory.known_states()[0], _meaningful(model, trajectory)
+    states = trajectory.known_states()[0]
+    defined = _defined(model, trajectory, measurements.value.shape[-1])
 
-    def one(measurement, state):
-        difference = model.observation_space.difference(measurement.value, model.observe(state))
-        seen = measurement.seen() & meaningful
-        return -gaussian_log_density(difference, measurement.covariance, seen)
+    @precise
+    def of_step(measurement, state, inputs):
+        expected = model.observe(state, inputs)
+        difference = model.observation_space.difference(measurement.value, expected)
+        seen = measurement.seen() & defined
+        return -gaussian_log_density(difference, measurement.factor, seen)
 
-    counts = trajectory.complete() & jax.vmap(lambda m: m.seen().any())(measurements)
-    return average(jax.vmap(one)(measurements, states), counts)
+    losses = jax.vmap(of_step)(measurements, states, trajectory.inputs)
+    return average(losses, trajectory.complete() & _any_seen(measurements))
 
 
-def _meaningful(model: StateSpaceModel, trajectory: Trajectory) -> Bool[Array, " z"]:
-    """Which components of an observation mean something in a sequence."""
-    names, observed = model.state_space.names, model.observation_space.names
-    if trajectory.meaningless is None:
-        return jnp.ones(len(observed), bool)
-    gone = [trajectory.meaningless[names.index(n)] if n in names else False for n in observed]
-    return ~jnp.stack([jnp.asarray(each) for each in gone])
+def _any_seen(measurements: Measurement) -> Bool[Array, " t"]:
+    """True for steps of which something was observed."""
+    return jax.vmap(lambda measurement: measurement.seen().any())(measurements)
+
+
+def _defined(model: StateSpaceModel, trajectory: Trajectory, size: int) -> Bool[Array, " z"]:
+    """Components of an observation that are defined in a sequence.
+
+    An observation is undefined with the component of the state that has its name. Where there are
+    no names, everything is defined.
+    """
+    spaces, undefined = (model.state_space, model.observation_space), trajectory.undefined
+    if undefined is None or any(isinstance(space, Euclidean) for space in spaces):
+        return jnp.ones(size, bool)
+    names, observed = spaces[0].names_of(undefined.size), spaces[1].names_of(size)
+    gone = [undefined[names.index(name)] if name in names else False for name in observed]
+    return ~jnp.stack([jnp.asarray(is_gone) for is_gone in gone])
 
 
 class ProcessNll(eqx.Module):
@@ -119,21 +150,21 @@ class ProcessNll(eqx.Module):
     Averaged over pairs of labelled states; components of x_t that are not labelled are left out.
     """
 
-    looks: ClassVar[bool] = False
+    needs_readings: ClassVar[bool] = False
 
     def __call__(self, filt, model, trajectory, progress, key) -> Scalar:
         """The objective of one trajectory."""
         del filt, progress, key
         model = model.bind(trajectory.context)
         states, labels = trajectory.known_states()
-        controls = jax.tree.map(lambda leaf: leaf[1:], trajectory.controls)
+        inputs = jax.tree.map(lambda leaf: leaf[1:], trajectory.inputs)
 
-        def one(before, after, control, labels):
-            difference = model.state_space.difference(after, model.process(before, control))
-            covariance = model.process_noise.covariance(before, control)
-            return -gaussian_log_density(difference, covariance, labels)
+        @precise
+        def of_step(before, after, inputs, labels):
+            difference = model.state_space.difference(after, model.process(before, inputs))
+            return -gaussian_log_density(difference, model.process_noise(before, inputs), labels)
 
-        losses = jax.vmap(one)(states[:-1], states[1:], controls, labels[1:])
+        losses = jax.vmap(of_step)(states[:-1], states[1:], inputs, labels[1:])
         return average(losses, trajectory.complete()[:-1] & labels[1:].any(-1))
 
 
@@ -144,21 +175,30 @@ class SumOfSquares(eqx.Module):
     """The sum of all squared parameters of the model, for weight decay.
 
     Offsets of noise count in natural units. Parameters of the filter, like a kernel or the
-    recurrent network, do not decay, as in the paper.
+    recurrent network, do not decay, as in the paper; given arrays are no parameters.
     """
 
-    looks: ClassVar[bool] = False
+    needs_readings: ClassVar[bool] = False
+    sees_given: ClassVar[bool] = True
 
     def __call__(self, filt, model, trajectory, progress, key) -> Scalar:
         """The same for every trajectory."""
         del filt, trajectory, progress, key
-        parts = jax.tree.leaves(model, is_leaf=_is_noise)
-        inside = [(part.offset, part.head) if _is_noise(part) else part for part in parts]
-        leaves = jax.tree.leaves(eqx.filter(inside, eqx.is_inexact_array))
-        return jnp.stack([(leaf**2).sum() for leaf in leaves]).sum()
+        parts, structure = jax.tree.flatten(model, is_leaf=_is_noise)
+        masks = structure.flatten_up_to(parameters(model))
+        decaying = [_decaying(part, mask) for part, mask in zip(parts, masks, strict=True)]
+        return jnp.stack([(leaf**2).sum() for leaf in jax.tree.leaves(decaying)]).sum()
 
 
 l2 = SumOfSquares()
+
+
+def _decaying(part: Any, mask: Any) -> Any:
+    """The parameters of a part, those of noise in natural units."""
+    if not _is_noise(part):
+        return eqx.filter(part, mask)
+    has_bias = any(jax.tree.leaves(mask.bias))
+    return part.offset if has_bias else None, eqx.filter(part.head, mask.head)
 
 
 def _is_noise(part: Any) -> bool:
@@ -188,30 +228,31 @@ class LikelihoodContrast(eqx.Module):
         sensor_key, near_key, far_key = jr.split(key, 3)
         model, trajectory = sense_trajectory(model, trajectory, key=sensor_key)
         model = model.bind(trajectory.context)
-        true = jax.vmap(model.observe)(trajectory.known_states()[0])
+        observe = precise(model.observe)
+        true = jax.vmap(observe)(trajectory.known_states()[0], trajectory.inputs)
         shape = (true.shape[0], self.num_samples, true.shape[1])
         sign = jnp.where(jnp.arange(self.num_samples) % 2 == 0, 1.0, -1.0).astype(true.dtype)
         near = self.near_std * jr.normal(near_key, shape, true.dtype)
-        near = near.at[:, 0].set(0.0)  # one is exact
+        near = near.at[:, 0].set(0.0)  # the first is exact
         far = self.far_std * jr.normal(far_key, shape, true.dtype)
         far = far + self.far_mean * sign[None, :, None]
         if self.units is not None:
             near, far = (x * np.asarray(self.units, x.dtype)[None, None, :] for x in (near, far))
 
-        def scores(measurement, true, offsets):
+        @precise
+        def scores(measurement, inputs, true, offsets):
             score = lambda offset: model.likelihood(  # noqa: E731
-                true + offset, measurement, model.observation_space
+                true + offset, measurement, inputs, model.observation_space
             )
             return jax.vmap(score)(offsets)
 
-        good = jax.vmap(scores)(trajectory.readings, true, near)
-        bad = jax.vmap(scores)(trajectory.readings, true, far)
+        known = (trajectory.readings, trajectory.inputs, true)
+        good, bad = jax.vmap(scores)(*known, near), jax.vmap(scores)(*known, far)
         losses = jax.nn.softplus(-good).mean(-1) + jax.nn.softplus(bad).mean(-1)
-        seen = jax.vmap(lambda m: m.seen().any())(trajectory.readings)
-        return average(losses, trajectory.complete() & seen)
+        return average(losses, trajectory.complete() & _any_seen(trajectory.readings))
 
 
-class Until(eqx.Module):
+class StepSchedule(eqx.Module):
     """A weight that holds until a part of a stage is over, and is zero from then on."""
 
     progress: float | Array
@@ -229,19 +270,25 @@ class Weighted(eqx.Module):
     weights: tuple[Schedule, ...]
 
     @property
-    def looks(self) -> bool:
-        """Whether any of them looks at readings."""
-        return any(looks(term) for term in self.terms)
+    def needs_readings(self) -> bool:
+        """True if any of them may look at readings."""
+        return any(map(needs_readings, self.terms))
+
+    @property
+    def sees_given(self) -> bool:
+        """True if any of them tells given arrays from others."""
+        return any(map(sees_given, self.terms))
 
     def __call__(self, filt, model, trajectory, progress, key) -> Scalar:
         """The objective of one trajectory."""
         sensor_key, *keys = jr.split(key, len(self.terms) + 1)
-        if self.looks:  # one run of the sensor, and one backward pass through it, for all terms
+        if self.needs_readings:  # one run of the sensor, and one backward pass, for all terms
             model, trajectory = sense_trajectory(model, trajectory, key=sensor_key)
         total = jnp.zeros_like(progress)
         for term, schedule, key in zip(self.terms, self.weights, keys, strict=True):
             weight = schedule(progress) if callable(schedule) else schedule
-            total = total + weight * term(filt, model, trajectory, progress, key)
+            both = seen_by(term, filt, model)
+            total = total + weight * term(*both, trajectory, progress, key)
         return total
 
 

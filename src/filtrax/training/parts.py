@@ -10,38 +10,64 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from filtrax.checks import check_known
-from filtrax.filters import Scaling
-from filtrax.noise import FixedNoise, Unit
-from filtrax.novelty import Novelty
-from filtrax.resampling import Soft
-from filtrax.spaces import Space
-from filtrax.switching import Transitions
+from filtrax._checks import check_known
+from filtrax._given import parameters
+
+ROOTS = ("filter", "model")
 
 
 def trainable(filt: Any, model: Any, train: Sequence[str]) -> PyTree[bool]:
     """A mask over `(filt, model)`: true for the floating-point arrays of the named parts.
 
     Parts are named from the root by attributes, like "model", "filter.kernel" or
-    "model.sensor.noise"; entries of tuples by their number, as in "model.sensor.sensors.0".
+    "model.sensor.noise"; entries of tuples by their number, as in "model.sensor.sensors.0". Arrays
+    that are given (`filtrax.given`, `filtrax.given_field`) are not trained, whoever names them.
     """
     if isinstance(train, str):
         raise ValueError(f"`train` must be a sequence of names, got the string {train!r}.")
     if not train:
         raise ValueError('`train` must name at least one part, like "model"; it is empty.')
-    nothing = jax.tree.map(lambda _: False, (filt, model), is_leaf=_is_given)
-    mask = nothing
+    both = (filt, model)
+    allowed = parameters(both)
+    mask = nothing = jax.tree.map(lambda _: False, allowed)
     for name in train:
-        part = _find((filt, model), name)
+        part = _find(both, name)
+        named = _masked(nothing, name) if any(jax.tree.leaves(parameters(part))) else nothing
+        addition = jax.tree.map(lambda a, b: a and b, named, allowed)
         # A whole filter often has no parameters; a part that somebody names has.
-        chosen = jax.tree.map(_is_parameter, part, is_leaf=_is_given)
-        if "." in name and not any(jax.tree.leaves(chosen)):
+        if "." in name and not any(jax.tree.leaves(addition)):
             raise ValueError(f"{name!r}, which has no parameters to train.")
-        where = eqx.tree_at(lambda both, name=name: _find(both, name), nothing, chosen)
-        mask = jax.tree.map(lambda a, b: a or b, mask, where)
+        mask = jax.tree.map(lambda a, b: a or b, mask, addition)
     if not any(jax.tree.leaves(mask)):
         raise ValueError(f"`train` names {list(train)}, which have no parameters to train.")
     return mask
+
+
+def describe(filt: Any, model: Any, train: Sequence[str] = ("model", "filter")) -> str:
+    """A table of all arrays that training would change, by name, with the number of their entries.
+
+    Names are those that `train` takes.
+    """
+    leaves = jax.tree_util.tree_leaves_with_path((filt, model))
+    mask = jax.tree.leaves(trainable(filt, model, train))
+    pairs = zip(leaves, mask, strict=True)
+    counts = {_name(path): np.size(leaf) for (path, leaf), is_trained in pairs if is_trained}
+    rows = [("part", "count"), *((name, str(count)) for name, count in counts.items())]
+    rows.append(("total", str(sum(counts.values()))))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(f"{name:<{widths[0]}}  {count:>{widths[1]}}" for name, count in rows)
+
+
+def _masked(nothing: PyTree[bool], name: str) -> PyTree[bool]:
+    """A mask that is true for all leaves of a part."""
+    part = jax.tree.map(lambda _: True, _find(nothing, name))
+    return eqx.tree_at(lambda both: _find(both, name), nothing, part)
+
+
+def _name(path: Sequence[Any]) -> str:
+    """The name of an array in `(filt, model)`, as `train` takes it."""
+    inside = jax.tree_util.keystr(tuple(path[1:]), simple=True, separator=".")
+    return f"{ROOTS[path[0].idx]}.{inside}"
 
 
 def transfer(filt: Any, model: Any, source: tuple[Any, Any], parts: Sequence[str]) -> Any:
@@ -60,15 +86,15 @@ def transfer(filt: Any, model: Any, source: tuple[Any, Any], parts: Sequence[str
 
 
 def _find(both: tuple[Any, Any], name: str) -> Any:
-    roots = {"filter": both[0], "model": both[1]}
-    first, *rest = name.split(".")
+    roots = dict(zip(ROOTS, both, strict=True))
+    first, *attributes = name.split(".")
     check_known(f"{name!r}, whose root must exist", {first} - set(roots), [*roots])
     part = roots[first]
-    for attribute in rest:
-        known = _children(part)
-        what = f"{name!r}, whose parts must exist"
-        check_known(what, {attribute} - set(known), [*known])
-        part = known[attribute]
+    for attribute in attributes:
+        children = _children(part)
+        message = f"{name!r}, whose parts must exist"
+        check_known(message, {attribute} - set(children), [*children])
+        part = children[attribute]
     return part
 
 
@@ -83,22 +109,13 @@ def _children(part: Any) -> dict[str, Any]:
     return {}
 
 
-def _is_given(part: Any) -> bool:
-    """Whether the numbers of a part are given and not learned, even where they are arrays."""
-    return isinstance(part, Space | FixedNoise | Scaling | Soft | Unit | Novelty | Transitions)
-
-
-def _is_parameter(leaf: Any) -> bool:
-    return not _is_given(leaf) and eqx.is_inexact_array(leaf)
-
-
 def warn_of_hidden_parameters(filt: Any, model: Any) -> None:
     """Warns of functions that close over modules: their parameters cannot be seen, nor trained."""
     for path, leaf in jax.tree_util.tree_leaves_with_path((filt, model)):
         cells = getattr(leaf, "__closure__", None) or ()
         hidden = [cell.cell_contents for cell in cells if _has_parameters(cell)]
         if hidden:
-            name = ("filter", "model")[path[0].idx] + jax.tree_util.keystr(path[1:])
+            name = ROOTS[path[0].idx] + jax.tree_util.keystr(path[1:])
             warnings.warn(
                 f"{name} is a function that uses a {type(hidden[0]).__name__} from outside, whose "
                 "parameters will not be trained. Make it an `eqx.Module` that holds it.",
@@ -108,6 +125,4 @@ def warn_of_hidden_parameters(filt: Any, model: Any) -> None:
 
 def _has_parameters(cell: Any) -> bool:
     content = cell.cell_contents
-    return isinstance(content, eqx.Module) and any(
-        eqx.is_inexact_array(leaf) for leaf in jax.tree.leaves(content)
-    )
+    return isinstance(content, eqx.Module) and any(jax.tree.leaves(parameters(content)))

@@ -1,4 +1,4 @@
-"""What an ensemble keeps from epoch to epoch: the best states, and where a member goes back."""
+"""The state of an ensemble from epoch to epoch: its best states, and rollbacks to them."""
 
 import equinox as eqx
 import jax
@@ -9,15 +9,15 @@ from filtrax.training.step import Learner, choose
 
 
 class Ensemble(eqx.Module):
-    """What one epoch hands to the next; all but the epoch has a leading axis of members.
+    """The state of an ensemble; all but the epoch has a leading axis of members.
 
     **Attributes:**
 
     - `learner`, `best`: the present state, and the one with the lowest validation loss.
-    - `best_loss`, `best_epoch`: of that state.
+    - `best_loss`, `best_epoch`: validation loss and epoch of that state.
     - `start_loss`: the lower one of the validation losses before and after the first epoch.
-    - `rate`: what the learning rate is multiplied by; each rollback halves it.
-    - `rollbacks`: how often the member went back to its best state.
+    - `rate`: a factor of the learning rate; each rollback halves it.
+    - `rollbacks`: the number of times that the member went back to its best state.
     """
 
     learner: Learner
@@ -32,7 +32,7 @@ class Ensemble(eqx.Module):
 
 @eqx.filter_jit
 def select(ensemble: Ensemble, learner: Learner, finite: Array, loss: Array) -> Ensemble:
-    """Keeps what is better than ever, and sets back what has diverged."""
+    """Keeps members that are better than ever, and sets back those that have diverged."""
     epoch = ensemble.epoch + 1
     finite = finite & jnp.isfinite(loss)
     first = (epoch == 1) & finite
@@ -44,11 +44,11 @@ def select(ensemble: Ensemble, learner: Learner, finite: Array, loss: Array) -> 
     diverged = ~finite | (loss > best + allowed)
     better = finite & ((loss < best) | ~jnp.isfinite(best))
 
-    def one(better, diverged, new, best):
+    def of_member(better, diverged, new, best):
         best = choose(better, new, best)
         return choose(diverged, best, new), best
 
-    learner, best_learner = jax.vmap(one)(better, diverged, learner, ensemble.best)
+    learner, best_learner = jax.vmap(of_member)(better, diverged, learner, ensemble.best)
     return Ensemble(
         learner=learner,
         best=best_learner,

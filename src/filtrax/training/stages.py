@@ -1,4 +1,4 @@
-"""Stages: what training minimizes, on what, and how."""
+"""Stages of training: objective, data and optimizer."""
 
 import dataclasses
 from typing import Any
@@ -15,7 +15,7 @@ from filtrax.training.step import Augment
 from filtrax.trajectory import Trajectory
 
 ADAM = optax.scale_by_adam()
-"""One object for all, because another one would be another program to compile."""
+"""One object for all, because another object would be another program to compile."""
 
 
 def _as_number(value: bool | float | Array) -> float | Array:
@@ -23,25 +23,25 @@ def _as_number(value: bool | float | Array) -> float | Array:
 
 
 class Stage(eqx.Module):
-    """What a stage of training minimizes, on what, and how.
+    """Objective, data and optimizer of a stage of training.
 
     Numbers are traced, so that one compiled program serves all their values; each may be an
     array with one entry per member.
 
     **Attributes:**
 
-    - `objective`: what is minimized.
-    - `score`: what validation computes; its entry "loss" chooses the best state.
+    - `objective`: the function to minimize.
+    - `score`: the numbers that validation computes; the entry "loss" chooses the best state.
     - `train`: the parts to train, as in `fit`.
     - `num_epochs`: an epoch draws each trajectory as often as `length` fits into it.
     - `length`: the number of steps of the sub-sequences that are drawn.
     - `batch_size`: the number of sub-sequences in a batch.
-    - `perturbed`: how far their initial states move towards a draw from the prior: 1 is the
-      draw itself, 0 leaves them.
+    - `perturbed`: the part of the way that their initial states move towards a draw from the
+      prior: 1 is the draw itself, 0 leaves them.
     - `learning_rate`: its largest value. It grows linearly over `warmup_steps` and falls with
       the cosine of the progress; `decay` 0 keeps it constant instead.
     - `clip_norm`: gradients longer than this are shortened to it.
-    - `augment`: what changes the sub-sequences that are drawn, the same for all members.
+    - `augment`: changes the sub-sequences that are drawn, the same for all members.
     """
 
     objective: Objective

@@ -10,15 +10,15 @@ import jax.random as jr
 import optax
 from jaxtyping import Array, Bool
 
-from filtrax.arrays import Key, Scalar
-from filtrax.training.objectives import Objective
+from filtrax._types import Key, Scalar
+from filtrax.training.objectives import Objective, seen_by
 from filtrax.trajectory import Trajectory
 
 Augment = Callable[[Trajectory, Key], Trajectory]
 
 
 class Recipe(eqx.Module):
-    """What is the same in all steps."""
+    """Everything that is the same in all steps."""
 
     objective: Objective
     optimizer: optax.GradientTransformation
@@ -27,14 +27,14 @@ class Recipe(eqx.Module):
 
 
 class Learner(eqx.Module):
-    """What one step hands to the next: the trained parameters and the optimizer's memory."""
+    """The trained parameters and the optimizer's memory, which a step hands to the next."""
 
     parameters: Any
     memory: Any
 
 
 class Outcome(eqx.Module):
-    """What happened in a step.
+    """Loss and gradient of a step.
 
     `gradient_norm` is the norm before clipping, `clipped_norm` the one the optimizer saw. Where
     `finite` is false the learner was left as it was.
@@ -82,15 +82,15 @@ def choose(condition: Bool[Array, ""], yes: Any, no: Any) -> Any:
 
 
 def _batch_loss(parameters, rest, recipe, batch, progress, key):
-    filt, model = eqx.combine(parameters, rest)
+    filt, model = seen_by(recipe.objective, *eqx.combine(parameters, rest))
 
-    def one(trajectory, key):
+    def of_trajectory(trajectory, key):
         augment_key, key = jr.split(key)
         if recipe.augment is not None:
             trajectory = recipe.augment(trajectory, augment_key)
         return recipe.objective(filt, model, trajectory, progress, key)
 
-    return jax.vmap(one)(batch, jr.split(key, batch.initial.shape[0])).mean()
+    return jax.vmap(of_trajectory)(batch, jr.split(key, batch.initial.shape[0])).mean()
 
 
 def _clip(gradient: Any, norm: Array, largest: float | Array | None) -> Any:

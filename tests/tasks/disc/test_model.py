@@ -67,10 +67,10 @@ def test_noise_starts_where_the_settings_say(covariance, dependence, sensor):
     @jax.jit
     def start(key):
         model = SMALL.build(settings, key=key)
-        measured = model.sensor(reading, context, key=key)
+        measured = model.sensor(reading, None, context)
         noise = model.process_noise.covariance(state, None)
         parts = (measured.value, measured.covariance, measured.features)
-        return parts, noise, model.observe(state), model.process(state, None)
+        return parts, noise, model.observe(state, None), model.process(state, None)
 
     (value, covariances, features), noise, seen, moved = start(jr.key(0))
     tolerance = 1e-9 if dependence == "constant" else 1.0

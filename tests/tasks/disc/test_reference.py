@@ -35,7 +35,7 @@ def test_what_is_hidden_or_outside_is_not_observed():
     }
     sensor = ReferenceSensor()
     found = {
-        name: sensor(jnp.asarray(centres, jnp.int16), context, key=jr.key(0))
+        name: sensor(jnp.asarray(centres, jnp.int16), None, context)
         for name, centres in frames.items()
     }
     seen = {name: bool(measurement.observed) for name, measurement in found.items()}
@@ -52,7 +52,7 @@ def test_a_filter_with_the_reference_is_consistent_and_better_than_any_that_was_
     model = task.build(REFERENCE, key=jr.key(0))
 
     filt = filtrax.ExtendedKalmanFilter()
-    track = jax.vmap(lambda one: filter_trajectory(filt, model, one, key=jr.key(0))[0])
+    track = jax.vmap(lambda one: filter_trajectory(filt, model, one).beliefs)
     found = jax.jit(track)(data)
     nll = mean_nll(found, data.states, task.state_space)
     assert 4.6 < nll < 5.15

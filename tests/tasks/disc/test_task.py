@@ -88,7 +88,7 @@ def test_states_spread_as_in_the_paper(constant):
 
 def test_what_a_trajectory_holds(crowd):
     # Rejects readings of the old state, a target that looks wrong, and distractors that are red.
-    assert crowd.controls is None
+    assert crowd.inputs is None
     assert crowd.readings.dtype == jnp.int16
     assert crowd.readings.shape == (130, 3, 5, 2)
     np.testing.assert_array_equal(
@@ -215,8 +215,9 @@ def test_defaults_are_those_of_the_paper():
     assert sizes == [2400, 300, 303]
     assert (task.num_steps, task.num_distractors, task.image_size) == (50, 30, 120)
     assert task.state_space.names == ("x", "y", "vx", "vy")
-    assert task.state_space.scale == (60.0,) * 4
+    assert task.state_features.scale == (60.0,) * 4
     assert task.observation_space.names == ("x", "y")
+    assert task.observation_features.scale == (60.0,) * 2
 
 
 @pytest.mark.parametrize(

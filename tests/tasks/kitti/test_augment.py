@@ -52,9 +52,9 @@ def window(num_steps=6, *, mirrored=False, rate=0.0, seed=0):
     return Trajectory(
         jnp.asarray(states[0]),
         jnp.eye(5),
-        jnp.full((num_steps, 1), 0.1),
         jnp.arange(2, num_steps + 2),  # the first frames of the window were cut away
-        jnp.asarray(states[1:]),
+        inputs=jnp.full((num_steps, 1), 0.1),
+        states=jnp.asarray(states[1:]),
         context={"frames": jnp.asarray(frames), "mirrored": jnp.asarray(mirrored)},
     )
 

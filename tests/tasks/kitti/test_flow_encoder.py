@@ -38,7 +38,7 @@ def frames():
 @eqx.filter_jit
 def encode(frames, mirrored):
     context = {"frames": frames, "mirrored": mirrored}
-    return FlowEncoder()(jnp.asarray(1), context, key=jax.random.key(0))
+    return FlowEncoder()(jnp.asarray(1), None, context)
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +108,7 @@ def test_a_data_set_has_the_features_of_its_readings_and_each_pair_of_images_is_
     data = tiny_task(windows_per_variant=6, mirrored=True).data("train")
     encoder = FlowEncoder()
     found = np.asarray(encoder.encode_all(data))
-    key = jax.random.key(0)
-    one = lambda context, reading: encoder(reading, context, key=key)  # noqa: E731
+    one = lambda context, reading: encoder(reading, None, context)  # noqa: E731
     each = jax.vmap(jax.vmap(one, in_axes=(None, 0)))(data.context, data.readings)
     np.testing.assert_allclose(found, each, atol=2e-5, rtol=1e-6)
     assert np.unique(data.context["mirrored"]).size == 2
@@ -133,12 +132,12 @@ def test_a_normalized_likelihood_sees_how_far_a_particle_is_from_what_flow_tells
     task = tiny_task(image_size=SIZE)
     likelihood = build_model(task, settings, 3, key=jax.random.key(0)).likelihood
     features = jax.random.normal(jax.random.key(1), (len(FEATURES),))
-    measurement = Measurement(jnp.zeros(2), jnp.eye(2), features)
+    measurement = Measurement(jnp.zeros(2), jnp.eye(2), features=features)
     expected = 10 * features[:2] + jnp.asarray([0.5, -2.0])  # m/s, degrees per second
     network = likelihood.network.network
     told = network(jnp.concatenate([features, jnp.asarray([1.0, -2.0])]))
     np.testing.assert_allclose(
-        likelihood(expected, measurement, task.observation_space), told[0], rtol=1e-5
+        likelihood(expected, measurement, None, task.observation_space), told[0], rtol=1e-5
     )
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import filtrax
-from filtrax.noise import FixedNoise, Unit
+from filtrax._given import parameters
+from filtrax.noise import FixedNoise
 from filtrax.sensors import Measurement
 from filtrax.tasks.kitti import KittiModel, KittiTask
 from filtrax.tasks.kitti import model as model_parts
@@ -29,9 +30,12 @@ def model_shapes(channels=3, task=TASK, **settings):
 
 
 def count(part):
-    nodes = jax.tree.leaves(part, is_leaf=lambda node: isinstance(node, Unit))
-    leaves = [leaf for leaf in nodes if hasattr(leaf, "size")]
-    return sum(leaf.size for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating))
+    """How many numbers may be trained."""
+    is_shape = lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct)  # noqa: E731
+    blank = lambda leaf: jnp.zeros(leaf.shape, leaf.dtype) if is_shape(leaf) else leaf  # noqa: E731
+    part = jax.tree.map(blank, part)
+    trained = eqx.filter(part, parameters(part))
+    return sum(leaf.size for leaf in jax.tree.leaves(trained))
 
 
 def test_the_sensor_has_as_many_parameters_as_the_papers():
@@ -99,7 +103,7 @@ def frames():
 @eqx.filter_jit
 def encode(encoder, reading, frames, mirrored, key):
     context = {"frames": frames, "mirrored": mirrored}
-    return encoder(reading, context, key=key)
+    return encoder(reading, None, context, key=key)
 
 
 def test_the_encoder_sees_the_present_image_and_what_has_changed(encoder, frames, key):
@@ -135,7 +139,7 @@ def test_dropout_is_in_training_alone(encoder, frames, key):
 
 
 def test_the_jacobian_of_the_equations_of_motion():
-    # Rejects radians where degrees are meant, and a time step that is not the control's.
+    # Rejects radians where degrees are meant, and a time step that is not that of the input.
     x, y, heading, speed, rate = np.asarray(STATE)
     dt, f = 0.11, np.pi / 180
     cosine, sine = np.cos(f * heading), np.sin(f * heading)
@@ -149,8 +153,8 @@ def test_the_jacobian_of_the_equations_of_motion():
 
 
 def test_a_learned_process_sees_speed_rate_and_direction_but_not_where_it_is(key):
-    space = TASK.state_space
-    process = model_parts._process(space, KittiModel(), key=key)
+    features = TASK.state_features
+    process = model_parts._process(features, KittiModel(), key=key)
     heading = np.radians(171.0)
     inputs = jnp.asarray([0.9, -1.2, np.cos(heading), np.sin(heading)])
     change = np.asarray(process.network(inputs)) * [1, 1, 1, 10, 10]
@@ -158,12 +162,12 @@ def test_a_learned_process_sees_speed_rate_and_direction_but_not_where_it_is(key
     elsewhere = STATE + jnp.asarray([1e3, -5e3, 360.0, 0.0, 0.0])
     moved = eqx.filter_jit(process)(elsewhere, STEP) - elsewhere
     np.testing.assert_allclose(moved, process(STATE, STEP) - STATE, atol=1e-9)
-    assert space.input_size == 4
+    assert features.size == 4
 
 
 def test_learned_noise_sees_speed_and_rate_alone(key):
     settings = KittiModel(process_noise="heteroscedastic")
-    noise = model_parts._process_noise(TASK.state_space, settings, key=key)
+    noise = model_parts._process_noise(TASK.state_features, settings, key=key)
     covariance = eqx.filter_jit(noise.covariance)
     start = [0.01, 0.01, 0.01, 100.0, 100.0]
     np.testing.assert_allclose(np.diag(covariance(STATE, STEP)), start, rtol=0.1)
@@ -181,8 +185,8 @@ def test_noise_that_is_fixed_is_what_it_says_and_not_trained(key):
         sensor_stds=(0.6, 0.6),
     )
     noises = [
-        model_parts._process_noise(TASK.state_space, hand, key=key),
-        model_parts._sensor_noise(TASK.observation_space, hand, key=key),
+        model_parts._process_noise(TASK.state_features, hand, key=key),
+        model_parts._sensor_noise(TASK.observation_features, hand, key=key),
     ]
     assert all(isinstance(noise, FixedNoise) for noise in noises)
     variances = np.diag(noises[0].covariance(STATE, STEP))
@@ -193,7 +197,7 @@ def test_noise_that_is_fixed_is_what_it_says_and_not_trained(key):
 def test_noise_before_the_motion_is_that_of_a_car_whose_velocities_change_first(key):
     # Rejects noise that is added after the motion, and one that goes another way than the car.
     settings = KittiModel(process="analytical", noise_enters="before", process_floors=(0.0,) * 5)
-    noise = model_parts._process_noise(TASK.state_space, settings, key=key)
+    noise = model_parts._process_noise(TASK.state_features, settings, key=key)
     stds = np.asarray(settings.process_stds)
     # By finite differences, about which the covariance is as exact as motion is linear.
     moved = lambda i, h: np.asarray(motion(STATE.at[i].add(h), STEP))  # noqa: E731
@@ -211,35 +215,35 @@ def test_with_noise_before_the_motion_a_car_goes_with_the_velocity_of_the_step(e
     # in the next one.
     settings = KittiModel(process="analytical", noise_enters=enters)
     model = filtrax.StateSpaceModel(
-        TASK.state_space,
-        TASK.observation_space,
         motion,
-        model_parts._process_noise(TASK.state_space, settings, key=key),
+        model_parts._process_noise(TASK.state_features, settings, key=key),
         model_parts.observe,
         filtrax.DirectSensor(filtrax.constant_noise(jnp.asarray([1e-3, 1e-3]))),
+        state_space=TASK.state_space,
+        observation_space=TASK.observation_space,
     )
     rates = np.asarray([0.0, 10.0, -20.0, 40.0])
     readings = jnp.stack([jnp.full(4, 8.0), jnp.asarray(rates)], -1)
     prior = filtrax.Gaussian(jnp.asarray([0.0, 0, 0, 8, 0]), jnp.diag(jnp.full(5, 1e-6)))
-    beliefs = filtrax.run(
-        filtrax.ExtendedKalmanFilter(), model, prior, jnp.full((4, 1), 0.1), readings, key=key
-    )
+    filt, inputs = filtrax.ExtendedKalmanFilter(), jnp.full((4, 1), 0.1)
+    beliefs = filtrax.run(filt, model, prior, readings, inputs=inputs).beliefs
     turned = 0.1 * np.cumsum(np.concatenate([np.zeros(lag), rates])[:4])
     np.testing.assert_allclose(beliefs.mean[:, 2], turned, atol=0.01)
 
 
 def test_learned_likelihoods_see_particles_as_they_are_or_normalized():
     # Rejects a scale that is applied twice, and a rate that is centred at a speed.
-    space = TASK.observation_space
     features, expected = jnp.linspace(-1.0, 1.0, 128), jnp.asarray([14.0, -6.0])
-    measurement = Measurement(expected, jnp.eye(2), features)
+    measurement = Measurement(expected, jnp.eye(2), features=features)
     seen = {"learned": [14.0, -6.0], "normalized": [0.4, -0.6]}
     for kind, numbers in seen.items():
         settings = KittiModel(likelihood=kind)
-        likelihood = model_parts._likelihood(space, settings, key=jax.random.key(0))
-        inputs = jnp.concatenate([features, jnp.asarray(numbers)])
-        score = likelihood(expected, measurement, space)
-        np.testing.assert_allclose(score, likelihood.network.network(inputs)[0], rtol=1e-10)
+        units = TASK.observation_features
+        likelihood = model_parts._likelihood(units, settings, key=jax.random.key(0))
+        network = likelihood.network if kind == "learned" else likelihood.network.network
+        told = network(jnp.concatenate([features, jnp.asarray(numbers)]))
+        score = likelihood(expected, measurement, None, TASK.observation_space)
+        np.testing.assert_allclose(score, told[0], rtol=1e-10)
 
 
 def test_angles_of_states_and_measurements_wrap():
@@ -249,23 +253,17 @@ def test_angles_of_states_and_measurements_wrap():
     np.testing.assert_allclose(space.difference(near, beyond), [0, 0, -2, 0, -20])
     np.testing.assert_allclose(TASK.observation_space.difference(near[3:], beyond[3:]), [0, -20])
     model = filtrax.StateSpaceModel(
-        space,
-        TASK.observation_space,
         motion,
         filtrax.constant_noise(jnp.full(5, 0.1)),
-        lambda state: state[3:],
+        lambda state, inputs: state[3:],
         filtrax.DirectSensor(filtrax.constant_noise(jnp.asarray([1.0, 1.0]))),
+        state_space=space,
+        observation_space=TASK.observation_space,
     )
     prior = filtrax.Gaussian(jnp.asarray([0.0, 0, 179, 5, 30]), jnp.eye(5) * 0.01)
     readings = jnp.tile(jnp.asarray([5.0, 30.0]), (3, 1))
-    beliefs = filtrax.run(
-        filtrax.ExtendedKalmanFilter(),
-        model,
-        prior,
-        jnp.full((3, 1), 0.1),
-        readings,
-        key=jax.random.key(0),
-    )
+    filt, inputs = filtrax.ExtendedKalmanFilter(), jnp.full((3, 1), 0.1)
+    beliefs = filtrax.run(filt, model, prior, readings, inputs=inputs).beliefs
     np.testing.assert_allclose(beliefs.mean[:, 2], [-178, -175, -172], atol=1e-6)
 
 

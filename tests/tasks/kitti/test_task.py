@@ -32,7 +32,7 @@ def test_data_are_windows_of_the_folder():
     assert counts == {"train": 13, "validation": 3, "test": 12}
     assert counts == {name: task.num_sequences(name) for name in counts}
     assert data["test"].context["frames"].shape == (12, 5, *SIZE, 3)
-    assert data["test"].controls.shape == (12, 4, 1)
+    assert data["test"].inputs.shape == (12, 4, 1)
     assert {bool(flip) for flip in data["test"].context["mirrored"]} == {False, True}
     plain = dataclasses.replace(task, mirrored=False, mirrored_test=False)
     assert [plain.num_sequences(name) for name in counts] == [6, 2, 6]
@@ -64,6 +64,7 @@ def test_gray_images_have_a_network_of_their_own(tmp_path):
         lambda model: (
             model.sensor(
                 jnp.asarray(3),
+                None,
                 {"frames": data.context["frames"][0], "mirrored": jnp.asarray(True)},
                 key=jax.random.key(0),
             ).features
@@ -178,14 +179,14 @@ def test_the_recurrent_network_begins_with_the_direction_and_the_velocities(key)
     one = jax.tree.map(lambda leaf: leaf[0], task.data("validation"))
     settings = Lstm(hidden_size=256, residual=True)
     built = eqx.filter_eval_shape(
-        lambda: settings.build(task.build(KittiModel(), key=key), one, key=key)
+        lambda: settings.build(task, task.build(KittiModel(), key=key), one, key=key)
     )
     assert built.cells[0].input_size == 128 + 1 + 4 + 5
-    small = RecurrentFilter(task.state_space, 1, hidden_size=2, decoder_sizes=(), key=key)
+    small = RecurrentFilter(task.state_features, 1, hidden_size=2, decoder_sizes=(), key=key)
     quiet = filtrax.constant_noise(jnp.ones(5))
     sensor = filtrax.DirectSensor(filtrax.constant_noise(jnp.ones(2)))
-    spaces = (task.state_space, task.observation_space)
-    model = filtrax.StateSpaceModel(*spaces, motion, quiet, observe, sensor)
+    spaces = {"state_space": task.state_space, "observation_space": task.observation_space}
+    model = filtrax.StateSpaceModel(motion, quiet, observe, sensor, **spaces)
     belief = small.init(model, one.prior, key=key)
     _, _, heading, speed, rate = np.asarray(one.initial)
     angle = np.radians(heading)

@@ -26,7 +26,7 @@ def named(windows):
 
 
 @pytest.mark.parametrize("velocities", ["forward", "aligned"])
-def test_states_controls_and_images_of_a_window_belong_together(velocities):
+def test_states_inputs_and_images_of_a_window_belong_together(velocities):
     # Rejects velocities, time steps or images that are one frame too early or too late.
     drive = DRIVES["00"]
     windows = [*cutting(velocities=velocities, stride=1).regular(drive, mirrored=False)]
@@ -43,11 +43,11 @@ def test_states_controls_and_images_of_a_window_belong_together(velocities):
         assert (frames[n, :, 0, 1, 0] == int(window.camera == "image_3")).all()
         states = np.concatenate([data.initial[n][None], data.states[n]])
         np.testing.assert_allclose(states[:, :2], xy[shown])
-        np.testing.assert_allclose(data.controls[n, :, 0], np.diff(drive.times[shown]))
+        np.testing.assert_allclose(data.inputs[n, :, 0], np.diff(drive.times[shown]))
         np.testing.assert_array_equal(data.readings[n], np.arange(T))
         # The motion between the two images of a reading is that of the state it is read at, or of
         # the state before it.
-        speed = np.linalg.norm(np.diff(xy[shown], axis=0), axis=-1) / data.controls[n, :, 0]
+        speed = np.linalg.norm(np.diff(xy[shown], axis=0), axis=-1) / data.inputs[n, :, 0]
         seen = states[1:, 3] if velocities == "aligned" else states[:-1, 3]
         np.testing.assert_allclose(seen, speed)
     assert np.isfinite(np.asarray(data.states)).all()
@@ -64,7 +64,7 @@ def test_mirrored_windows_have_mirrored_states_and_say_so():
     signs = np.asarray([1.0, -1.0, -1.0, 1.0, -1.0])
     np.testing.assert_allclose(flipped.states, np.asarray(plain.states) * signs)
     np.testing.assert_allclose(flipped.initial, np.asarray(plain.initial) * signs)
-    np.testing.assert_array_equal(flipped.controls, plain.controls)
+    np.testing.assert_array_equal(flipped.inputs, plain.inputs)
 
 
 def test_a_fold_trains_on_all_other_drives():

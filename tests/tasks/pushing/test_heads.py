@@ -6,14 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from filtrax.noise import Unit
 from filtrax.sensors import Measurement, NetworkSensor
 from filtrax.tasks.pushing import heads
-from filtrax.tasks.pushing.network import Features
-from filtrax.tasks.pushing.space import observation_space
+from filtrax.tasks.pushing.network import ImageFeatures
+from filtrax.tasks.pushing.space import observation_features
 
 FULL, SMALL = (98, 130), (26, 34)
-SPACE = observation_space()
+UNITS = observation_features()
 CONVOLUTIONS = 416 + 4640
 
 
@@ -22,27 +21,26 @@ def shapes(build):
 
 
 def count(part):
-    nodes = jax.tree.leaves(part, is_leaf=lambda node: isinstance(node, Unit))
-    return sum(leaf.size for leaf in nodes if hasattr(leaf, "size"))
+    return sum(leaf.size for leaf in jax.tree.leaves(part) if hasattr(leaf, "size"))
 
 
 def noise(dependence, start, size=SMALL, key=0):
-    return heads.sensor_noise(dependence, start, size, SPACE, key=jax.random.key(key))
+    return heads.sensor_noise(dependence, start, size, UNITS, key=jax.random.key(key))
 
 
 def features(seed=0):
     rng = np.random.default_rng(seed)
     sizes = ((26, 34), (64,), (128,), (2,), (8,))
-    return Features(*(jnp.asarray(rng.normal(size=size)) for size in sizes))
+    return ImageFeatures(*(jnp.asarray(rng.normal(size=size)) for size in sizes))
 
 
 def test_heads_have_as_many_parameters_as_the_references():
     key = jax.random.key(0)
-    diagonal = shapes(lambda: heads.DiagonalHead(FULL, SPACE, key=key))
+    diagonal = shapes(lambda: heads.DiagonalHead(FULL, UNITS, key=key))
     position = (22_816 * 64 + 64) + (64 * 2 + 2)
     contact = (128 * 64 + 64) + (64 * 32 + 32)
     assert count(diagonal) == CONVOLUTIONS + position + 65 + contact + 165
-    full = shapes(lambda: heads.FullHead(FULL, SPACE, key=key))
+    full = shapes(lambda: heads.FullHead(FULL, UNITS, key=key))
     joint = (48 * 64 + 64) + (64 * 36 + 36)
     assert count(full) == CONVOLUTIONS + (22_816 * 8 + 8) + (64 * 8 + 8) + contact + joint
     likelihood = shapes(lambda: heads.likelihood_encoding(FULL, key=key))
@@ -51,7 +49,7 @@ def test_heads_have_as_many_parameters_as_the_references():
     recurrent = shapes(lambda: heads.recurrent_encoding(FULL, key=key))
     fully = (87_840 * 32 + 32) + (64 * 16 + 16) + (128 * 128 + 128) + (128 * 80 + 80)
     assert count(recurrent) == CONVOLUTIONS + fully
-    network = shapes(lambda: heads.learned_likelihood(SPACE, key=key))
+    network = shapes(lambda: heads.learned_likelihood(UNITS, key=key))
     assert count(network) == (72 * 128 + 128) + (128 * 128 + 128) + 129
 
 
@@ -80,7 +78,7 @@ def test_no_component_is_under_the_floor(learned):
     # Rejects a floor of zero, which the reference has.
     seen = features()
     output = output_of(learned.head, seen)
-    at_zero = eqx.tree_at(lambda n: n.bias, learned, -output / learned.unit.value)
+    at_zero = eqx.tree_at(lambda n: n.bias, learned, -output / learned.unit)
     variances = np.diagonal(output_of(at_zero.covariance, seen))
     np.testing.assert_allclose(variances, 1e-3, rtol=1e-9)
     constant = noise("constant", jnp.eye(8))
@@ -98,8 +96,8 @@ def test_every_component_of_the_noise_is_of_its_own_branch(learned):
         assert np.flatnonzero(output_of(learned.head, mixed) != before).tolist() == components
 
 
-def encoder(reading, context, *, key):
-    del context, key
+def encoder(reading, inputs, context, *, key):
+    del inputs, context, key
     return reading
 
 
@@ -109,25 +107,25 @@ def test_measurements_have_the_value_and_the_encoding_of_their_features():
     for build, size in ((heads.likelihood_encoding, 64), (heads.recurrent_encoding, 128)):
         encoding = build(SMALL, key=key)
         sensor = NetworkSensor(encoder, heads.observed_value, made, encoding)
-        measurement = eqx.filter_jit(sensor)(seen, None, key=key)
+        measurement = eqx.filter_jit(sensor)(seen, None, None, key=key)
         np.testing.assert_array_equal(measurement.value, seen.value)
         assert measurement.features.shape == (size,)
         assert (measurement.features >= 0).all()
         assert (measurement.features > 0).any()
     plain = NetworkSensor(encoder, heads.observed_value, made, heads.no_encoding)
-    plain = plain(seen, None, key=key)
+    plain = plain(seen, None, None, key=key)
     assert plain.features is None
 
 
 def test_the_likelihood_is_a_log_ratio_without_limits_and_learns():
     # Rejects a sigmoid, whose values are between 0 and 1.
-    likelihood = heads.learned_likelihood(SPACE, key=jax.random.key(3))
-    measurement = Measurement(jnp.zeros(8), jnp.eye(8), jnp.full(64, 30.0))
+    likelihood = heads.learned_likelihood(UNITS, key=jax.random.key(3))
+    measurement = Measurement(jnp.zeros(8), jnp.eye(8), features=jnp.full(64, 30.0))
 
     @eqx.filter_jit
     @eqx.filter_value_and_grad
     def score(likelihood, expected):
-        return likelihood(expected, measurement, SPACE)
+        return likelihood(expected, measurement, None, UNITS.space)
 
     results = [score(likelihood, jnp.asarray(100.0 * np.eye(8)[i])) for i in range(8)]
     values = np.asarray([value for value, _ in results])

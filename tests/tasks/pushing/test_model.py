@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import tiny_pushing
+from filtrax._given import parameters
 from filtrax.experiments.filters import Lstm
-from filtrax.filters import ExtendedKalmanFilter, InteractingFilter, filter_trajectory
-from filtrax.filters.run import sense_trajectory
+from filtrax.filters import ExtendedKalmanFilter, IMMFilter, filter_trajectory
+from filtrax.filters._run import sense_trajectory
 from filtrax.linalg import gaussian_log_density
-from filtrax.noise import FixedNoise, Unit, constant_noise
+from filtrax.noise import FixedNoise, constant_noise
 from filtrax.switching import SwitchingProcess, in_mode, switching
 from filtrax.tasks.pushing import PushingModel, PushingTask, heads, reference
 from filtrax.tasks.pushing.camera import Camera
@@ -46,9 +47,12 @@ def shapes(task=tiny_pushing.TASK, **settings):
 
 
 def count(part):
-    nodes = jax.tree.leaves(part, is_leaf=lambda node: isinstance(node, Unit))
-    leaves = [leaf for leaf in nodes if hasattr(leaf, "size")]
-    return sum(leaf.size for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating))
+    """How many numbers may be trained."""
+    is_shape = lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct)  # noqa: E731
+    blank = lambda leaf: jnp.zeros(leaf.shape, leaf.dtype) if is_shape(leaf) else leaf  # noqa: E731
+    part = jax.tree.map(blank, part)
+    trained = eqx.filter(part, parameters(part))
+    return sum(leaf.size for leaf in jax.tree.leaves(trained))
 
 
 def test_process_and_its_noise_have_as_many_parameters_as_the_papers():
@@ -146,10 +150,8 @@ def test_the_switching_filter_tells_contact_from_free_motion():
     @jax.jit
     @jax.vmap
     def chances(trajectory):
-        belief, _ = filter_trajectory(
-            InteractingFilter(ExtendedKalmanFilter()), model, trajectory, key=jax.random.key(0)
-        )
-        return jnp.exp(belief.log_weights[:, 1])
+        beliefs = filter_trajectory(IMMFilter(ExtendedKalmanFilter()), model, trajectory).beliefs
+        return jnp.exp(beliefs.log_weights[:, 1])
 
     in_contact = np.asarray(chances(data))
     before = np.concatenate([data.initial[:, None], data.states[:, :-1]], 1)
@@ -172,10 +174,9 @@ def test_beliefs_at_the_smallest_process_noise_have_a_density_in_single_precisio
     @jax.jit
     @jax.vmap
     def densities(trajectory):
-        key = jax.random.key(0)
-        sensed = as_float32(sense_trajectory(contact, trajectory, key=key))
-        beliefs, _ = filter_trajectory(ExtendedKalmanFilter(), *sensed, key=key)
-        return jax.vmap(gaussian_log_density)(jnp.zeros_like(beliefs.mean), beliefs.covariance)
+        sensed = as_float32(sense_trajectory(contact, trajectory))
+        beliefs = filter_trajectory(ExtendedKalmanFilter(), *sensed).beliefs
+        return jax.vmap(gaussian_log_density)(jnp.zeros_like(beliefs.mean), beliefs.factor)
 
     found = densities(task.data("validation"))
     assert found.dtype == np.float32
@@ -190,9 +191,9 @@ def residuals(model, data):
     def each(trajectory):
         bound = model.bind(trajectory.context)
         before = jnp.concatenate([trajectory.initial[None], trajectory.states[:-1]])
-        predicted = jax.vmap(bound.process)(before, trajectory.controls)
+        predicted = jax.vmap(bound.process)(before, trajectory.inputs)
         difference = jax.vmap(bound.state_space.difference)(trajectory.states, predicted)
-        covariance = jax.vmap(bound.process_noise.covariance)(before, trajectory.controls)
+        covariance = jax.vmap(bound.process_noise.covariance)(before, trajectory.inputs)
         return difference, jnp.diagonal(covariance, axis1=1, axis2=2), before[:, 9] > 0.5
 
     return map(np.asarray, each(data))
@@ -225,7 +226,7 @@ def test_the_reference_sensor_reads_to_a_pixel_what_is_not_hidden():
     one = tiny_pushing.sequence(0)
     measure = jax.jit(
         lambda readings, arm: jax.vmap(
-            lambda reading: sensor(reading, one.context | {"arm": arm}, key=jax.random.key(0))
+            lambda reading: sensor(reading, None, one.context | {"arm": arm})
         )(readings)
     )
     aside = jnp.asarray([0.1, 0.35, 0.55])
@@ -245,7 +246,8 @@ def test_the_reference_sensor_reads_to_a_pixel_what_is_not_hidden():
 
 def test_a_recurrent_network_without_an_encoding_sees_the_observation():
     model, one = shapes(sensor="reference"), tiny_pushing.sequence(0)
-    build = lambda model: Lstm(hidden_size=4).build(model, one, key=jax.random.key(0))  # noqa: E731
+    task, key = tiny_pushing.TASK, jax.random.key(0)
+    build = lambda model: Lstm(hidden_size=4).build(task, model, one, key=key)  # noqa: E731
     assert eqx.filter_eval_shape(build, model).cells[0].input_size == 8 + 2 + 10 + 10
 
 

@@ -152,8 +152,8 @@ def test_derivatives_are_those_derived_by_hand():
 
 def test_the_jacobian_of_the_process_has_the_stated_structure():
     given = touch((40.0, 5.0), (-1.0, 0.1), (-8.0, 1.0))
-    state, control = state_of(given), given.displacement
-    jacobian = np.asarray(slopes(state, control)[0])
+    state, displacement = state_of(given), given.displacement
+    jacobian = np.asarray(slopes(state, displacement)[0])
     assert jacobian[3:, :] == pytest.approx(np.eye(10)[3:, :])
     assert jacobian[:2, :2] + jacobian[:2, 5:7] == pytest.approx(np.eye(2))  # a shift shifts
     assert jacobian[:3, 2] == pytest.approx([0, 0, 1])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tiny_pushing
-from filtrax.sensors import GivenFeatures, Measurement, NetworkSensor, Sensed
+from filtrax.sensors import Measurement, NetworkSensor, Precomputed, PrecomputedFeatures
 from filtrax.tasks.pushing import PushingModel
 from filtrax.tasks.pushing.encoders import PushingEncoder
 from filtrax.tasks.pushing.pretraining import TERMS
@@ -19,7 +19,7 @@ TASK = tiny_pushing.TASK
 STEPS = TASK.num_steps
 RNG = np.random.default_rng(0)
 KNOWN = TASK.build(PushingModel("analytical", "paper", "reference"), key=jax.random.key(0))
-MODEL = dataclasses.replace(KNOWN, sensor=Sensed(KNOWN.sensor))
+MODEL = dataclasses.replace(KNOWN, sensor=Precomputed(KNOWN.sensor))
 
 
 def measured(trajectory, values):
@@ -83,10 +83,10 @@ def test_terms_have_finite_gradients_where_normals_and_chances_vanish():
 
 def test_the_process_error_is_that_of_single_steps():
     trajectory = tiny_pushing.sequence(0)
-    states, controls = trajectory.states, trajectory.controls
+    states, pushes = trajectory.states, trajectory.inputs
     expected = []
-    for before, after, control in zip(states[:-1], states[1:], controls[1:], strict=True):
-        expected.append(float(((MODEL.process(before, control) - after) ** 2).sum()))
+    for before, after, push in zip(states[:-1], states[1:], pushes[1:], strict=True):
+        expected.append(float(((MODEL.process(before, push) - after) ** 2).sum()))
     np.testing.assert_allclose(value("process", trajectory), np.mean(expected), rtol=1e-6)
 
 
@@ -108,13 +108,12 @@ def test_the_sensor_says_how_well_it_finds_the_object():
 
     @jax.jit
     def look(reading):
-        key = jax.random.key(0)
-        features = sensor.encoder(reading, context, key=key)
+        features = sensor.encoder(reading, None, context)
         first = sensor.encoder.see(context["first"], context)
         images = (image_of(reading, context, TASK.camera), first)
         found = sensor.encoder.network.locate(first)
-        kept = dataclasses.replace(sensor, encoder=GivenFeatures())(features, None, key=key)
-        return sensor(reading, context, key=key), features, found, images, kept
+        kept = dataclasses.replace(sensor, encoder=PrecomputedFeatures())(features, None, None)
+        return sensor(reading, None, context), features, found, images, kept
 
     measurement, features, (logits, pixel), images, kept = jax.tree.map(np.asarray, look(reading))
     places = ((features.pixel, reading["pose"]), (pixel, context["first"]["pose"]))

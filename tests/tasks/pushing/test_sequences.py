@@ -108,8 +108,8 @@ def test_the_physics_predicts_the_next_pose_from_labels(sequences):
         ],
         -1,
     )
-    controls = np.diff(sequences.tips, axis=1)[:, :-1]
-    after = jax.jit(jax.vmap(jax.vmap(process)))(jnp.asarray(states[:, :-1]), jnp.asarray(controls))
+    pushes = np.diff(sequences.tips, axis=1)[:, :-1]
+    after = jax.jit(jax.vmap(jax.vmap(process)))(jnp.asarray(states[:, :-1]), jnp.asarray(pushes))
     errors = (np.asarray(after) - states[:, 1:])[..., :3]
     touches = sequences.touches[:, :-1]
     assert np.abs(errors[~touches]).max() == 0

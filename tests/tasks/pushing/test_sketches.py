@@ -20,8 +20,8 @@ def trajectory(name, orientation):
     return Trajectory(
         initial=jnp.zeros(10),
         initial_covariance=jnp.eye(10),
-        controls=jnp.zeros((2, 2)),
         readings={"tip": jnp.zeros((2, 2))},
+        inputs=jnp.zeros((2, 2)),
         states=jnp.zeros((2, 10)),
         context=context,
     )

@@ -8,9 +8,12 @@ import pytest
 from filtrax.tasks.pushing.shapes import SYMMETRY
 from filtrax.tasks.pushing.space import (
     BOUNDS,
+    RANGE_SCALES,
     STATE,
+    observation_features,
     observation_space,
     observe,
+    state_features,
     state_space,
 )
 
@@ -20,8 +23,8 @@ STATES = np.random.default_rng(0).normal(size=(40, 10)) * [90, 90, 300, 20, 40, 
 STATES[:, 2] += np.tile([0.0, 30.0, -45.0, 90.0, 180.0], 8)
 
 
-def bound(period, space=None):
-    return (state_space() if space is None else space).bind({"period": jnp.asarray(period)})
+def bound(period, part=None):
+    return (state_space() if part is None else part).bind({"period": jnp.asarray(period)})
 
 
 @jax.jit
@@ -122,22 +125,26 @@ def test_means_are_circular_and_turn_with_the_points(period):
 
 
 def test_an_unbound_space_turns_by_a_full_circle_and_networks_see_scaled_numbers():
-    space = state_space(unseen=("l",))
-    assert space.wrap(jnp.asarray(STATES[0]).at[2].set(200.0))[2] == -160
-    assert space.input_size == 9
-    # What networks see does not depend on the sequence.
+    features = state_features(unseen=("l",))
+    turned = jnp.asarray(STATES[0]).at[2].set(200.0)
+    assert features.space.wrap(turned)[2] == state_space().wrap(turned)[2] == -160
+    assert features.size == 9
+    # What networks see does not depend on the sequence, though the space of their features does.
     for period in (0.0, 90.0):
-        seen = bound(period, space).network_input(jnp.asarray(STATES[0]))
-        np.testing.assert_allclose(seen, np.delete(STATES[0] / space.scale, 3))
+        of_sequence = bound(period, features)
+        assert of_sequence.space.wrap(turned)[2] == (20 if period else 0)
+        seen = of_sequence(jnp.asarray(STATES[0]))
+        np.testing.assert_allclose(seen, np.delete(STATES[0] / features.scale, 3))
+    wider = state_features(RANGE_SCALES)(jnp.ones(10))
+    np.testing.assert_allclose(wider, 1 / np.asarray([RANGE_SCALES[name] for name in STATE]))
 
 
 def test_observations_are_states_without_friction():
     state = jnp.arange(10.0)
-    np.testing.assert_array_equal(observe(state), [0, 1, 2, 5, 6, 7, 8, 9])
+    np.testing.assert_array_equal(observe(state, None), [0, 1, 2, 5, 6, 7, 8, 9])
     space = observation_space()
-    assert [STATE[int(i)] for i in observe(state)] == list(space.names)
+    assert [STATE[int(i)] for i in observe(state, None)] == list(space.names)
     wrapped = bound(60.0, space).wrap(jnp.asarray([500.0, 0, 40.0, 0, 0, 2.0, 0, 1.5]))
     np.testing.assert_array_equal(wrapped, [500.0, 0, -20.0, 0, 0, 2.0, 0, 1.0])
-    np.testing.assert_array_equal(
-        np.asarray(space.scale), observe(jnp.asarray(state_space().scale))
-    )
+    scales = np.asarray(observation_features().scale)
+    np.testing.assert_array_equal(scales, observe(jnp.asarray(state_features().scale), None))

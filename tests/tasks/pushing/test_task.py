@@ -23,11 +23,11 @@ CIRCLE = tiny_pushing.OBJECTS.index("ellip1")
 CONFIGS = Path(__file__).parents[3] / "configs"
 
 
-def test_states_are_those_of_the_moments_after_the_controls():
-    # Rejects controls of the step after, as the paper's code has them, and states that are shifted.
+def test_states_are_those_of_the_moments_after_the_pushes():
+    # Rejects pushes of the step after, as the paper's code has them, and states that are shifted.
     data, sequences = tiny_pushing.data(), TASK.sequences("train")
     tips = np.asarray(sequences.tips)
-    np.testing.assert_array_equal(data.controls, tips[:, 1:-1] - tips[:, :-2])
+    np.testing.assert_array_equal(data.inputs, tips[:, 1:-1] - tips[:, :-2])
     np.testing.assert_array_equal(data.readings["tip"], tips[:, 1:-1])
     np.testing.assert_array_equal(data.readings["next_tip"], tips[:, 2:])
     np.testing.assert_array_equal(data.readings["pose"], sequences.poses[:, 1:])
@@ -39,7 +39,7 @@ def test_states_are_those_of_the_moments_after_the_controls():
     before = np.concatenate([data.initial[:, None], data.states[:, :-1]], 1)
     free = (before[..., 9] == 0) & (np.asarray(data.states)[..., 9] == 0)
     assert free.any()
-    np.testing.assert_allclose((before[..., 5:7] + data.controls)[free], data.states[free][:, 5:7])
+    np.testing.assert_allclose((before[..., 5:7] + data.inputs)[free], data.states[free][:, 5:7])
     # An object that is not touched stays where it is.
     still = before[..., 9] == 0
     np.testing.assert_array_equal(before[still][:, :3], np.asarray(data.states)[still][:, :3])
@@ -61,7 +61,7 @@ def test_rotations_count_from_the_first_moment_with_the_symmetry_of_the_object()
         np.testing.assert_allclose(rest, np.round(rest), atol=1e-9)
         assert (np.abs(rotation) <= period / 2).all()
     np.testing.assert_array_equal(data.states[CIRCLE, :, 2], 0.0)
-    np.testing.assert_array_equal(np.argwhere(data.meaningless), [[CIRCLE, 2], [CIRCLE + 3, 2]])
+    np.testing.assert_array_equal(np.argwhere(data.undefined), [[CIRCLE, 2], [CIRCLE + 3, 2]])
 
 
 def test_subsequences_of_a_circle_start_anywhere():

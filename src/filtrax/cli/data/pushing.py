@@ -92,7 +92,7 @@ def pushing(
 
 def _recorded(paths: list[Path]) -> "Sequences":
     """One sequence of trials."""
-    from filtrax.checks import check_known
+    from filtrax._checks import check_known
     from filtrax.tasks.pushing.disturbances import real_friction
     from filtrax.tasks.pushing.recordings.sequences import recorded
     from filtrax.tasks.pushing.recordings.trials import read_trial, resampled

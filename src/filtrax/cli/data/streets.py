@@ -85,7 +85,7 @@ def streets(
 
 def _names(out: Path, poses: Path | None, sequence: list[str] | None) -> list[str]:
     """The drives to be written, each of them one that can be driven and is not there yet."""
-    from filtrax.checks import check_known
+    from filtrax._checks import check_known
     from filtrax.tasks.kitti.recordings.files import check_absent
     from filtrax.tasks.kitti.streets import street_names
 
@@ -103,7 +103,7 @@ def _names(out: Path, poses: Path | None, sequence: list[str] | None) -> list[st
 
 
 def _cameras(text: str) -> tuple[str, ...]:
-    from filtrax.checks import check_known
+    from filtrax._checks import check_known
     from filtrax.tasks.kitti.recordings.layout import CAMERAS
 
     names = tuple(dict.fromkeys(text.replace(" ", "").split(",")))

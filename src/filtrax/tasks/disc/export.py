@@ -15,7 +15,7 @@ from jaxtyping import Float, Int, UInt8
 from PIL import Image, ImageDraw
 
 import filtrax
-from filtrax.checks import check_whole
+from filtrax._checks import check_whole
 from filtrax.tasks.base import View
 from filtrax.tasks.disc.images import count_visible, draw_frames
 from filtrax.tasks.disc.physics import CORRELATIONS, covariances

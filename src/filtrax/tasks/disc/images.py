@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, DTypeLike, Float, Int, Integer, Shaped, UInt8
 
-from filtrax.arrays import State
+from filtrax._types import State
 
 CANVAS = 120
 """Height and width of an image in its full size, which is also the unit of states."""

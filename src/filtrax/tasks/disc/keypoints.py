@@ -1,5 +1,6 @@
 """Heads of a sensor that finds the target as a point, with a `KeypointNetwork`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -7,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Key
-from filtrax.linalg import precise, square_root
+from filtrax._types import Key
+from filtrax.linalg import root_sum
 from filtrax.networks import Perceptron
 from filtrax.noise import AbstractNoise, Head, constant_noise
 
@@ -32,16 +33,14 @@ class ProportionalNoise(AbstractNoise):
     def size(self) -> int:
         return self.bias.size
 
-    def __call__(self, *inputs: Any) -> Float[Array, "x x"]:
-        return square_root(self.covariance(*inputs)) if self.floor > 0 else self._factor(inputs)
+    def __call__(self, *features: Any) -> Float[Array, "x x"]:
+        triangle = self._triangle(features)
+        if self.floor == 0:
+            return triangle
+        return root_sum(triangle, self.floor**0.5 * jnp.eye(self.size, dtype=triangle.dtype))
 
-    @precise
-    def covariance(self, *inputs: Any) -> Float[Array, "x x"]:
-        factor = self._factor(inputs)
-        return factor @ factor.T + self.floor * jnp.eye(self.size, dtype=factor.dtype)
-
-    def _factor(self, inputs: Any) -> Float[Array, "x x"]:
-        output = self.head(*inputs)
+    def _triangle(self, features: Sequence[Any]) -> Float[Array, "x x"]:
+        output = self.head(*features)
         mixing = jnp.eye(self.size, dtype=output.dtype)
         if output.size > self.size:
             mixing = mixing.at[np.tril_indices(self.size, -1)].set(output[self.size :])

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Context, Key, Observation, Reading, State
+from filtrax._types import Context, Inputs, Key, Observation, Reading, State
 from filtrax.likelihoods import AbstractLikelihood, GaussianLikelihood, LearnedLikelihood
-from filtrax.model import ResidualProcess, StateSpaceModel
 from filtrax.networks import ConvolutionalNetwork, KeypointNetwork, Perceptron
 from filtrax.noise import (
     AbstractNoise,
@@ -21,6 +20,7 @@ from filtrax.noise import (
     heteroscedastic_noise,
 )
 from filtrax.sensors import NetworkSensor, Sensor
+from filtrax.state_space import ResidualProcess, StateSpaceModel
 from filtrax.tasks.disc.images import render
 from filtrax.tasks.disc.keypoints import keypoint_value, proportional_noise
 from filtrax.tasks.disc.physics import process as analytical_process
@@ -91,15 +91,16 @@ class DiscEncoder(eqx.Module):
     image_size: int = eqx.field(static=True)
 
     def __call__(
-        self, reading: Reading, context: Context, *, key: Key
+        self, reading: Reading, inputs: Inputs, context: Context, *, key: Key | None = None
     ) -> Float[Array, " features"]:
-        del key
+        del inputs, key
         image = render(reading, context["radii"], context["colors"], self.image_size)
         return self.network(image)
 
 
-def observe(state: State) -> Observation:
+def observe(state: State, inputs: Inputs) -> Observation:
     """The position of the disc."""
+    del inputs
     return state[:2]
 
 
@@ -117,7 +118,7 @@ def build_model(task: "DiscTask", settings: DiscModel, *, key: Key) -> StateSpac
         process_noise=_process_noise(task, settings, key=keys["noise"]),
         observe=observe,
         sensor=_sensor(task, settings, key=keys["sensor"]),
-        likelihood=_likelihood(settings, key=keys["likelihood"]),
+        likelihood=_likelihood(task, settings, key=keys["likelihood"]),
     )
 
 
@@ -125,7 +126,7 @@ def _process(task: "DiscTask", settings: DiscModel, *, key: Key) -> Any:
     if settings.process == "analytical":
         return analytical_process
     network = Perceptron((4, 32, 64, 64, 4), final_std=1e-3, key=key)
-    return ResidualProcess(network, task.state_space)
+    return ResidualProcess(network, task.state_features)
 
 
 def _process_noise(task: "DiscTask", settings: DiscModel, *, key: Key) -> AbstractNoise:
@@ -135,7 +136,7 @@ def _process_noise(task: "DiscTask", settings: DiscModel, *, key: Key) -> Abstra
     if settings.process_noise == "constant":
         return constant_noise(start, settings.process_floor**2)
     network = Perceptron((4, 32, 32, head_size(start)), final_std=1e-3, key=key)
-    head = StateHead(network, task.state_space)
+    head = StateHead(network, task.state_features)
     return heteroscedastic_noise(head, start, settings.process_floor**2)
 
 
@@ -151,7 +152,7 @@ def _sensor(task: "DiscTask", settings: DiscModel, *, key: Key) -> Sensor:
         value = Perceptron((FEATURES, 2), key=value_key)
     return NetworkSensor(
         DiscEncoder(network, task.image_size),
-        FeatureHead(value, task.observation_space),
+        FeatureHead(value, task.observation_features),
         _sensor_noise(task, settings, key=noise_key),
     )
 
@@ -174,13 +175,14 @@ def _sensor_noise(task: "DiscTask", settings: DiscModel, *, key: Key) -> Abstrac
     network = Perceptron((FEATURES, head_size(start)), final_std=1e-3, key=key)
     if settings.sensor == "keypoints":
         return proportional_noise(network, jnp.full(2, settings.sensor_std), floor)
-    return heteroscedastic_noise(FeatureHead(network, task.observation_space), start, floor)
+    return heteroscedastic_noise(FeatureHead(network, task.observation_features), start, floor)
 
 
-def _likelihood(settings: DiscModel, *, key: Key) -> AbstractLikelihood:
+def _likelihood(task: "DiscTask", settings: DiscModel, *, key: Key) -> AbstractLikelihood:
     if settings.likelihood == "gaussian":
         return GaussianLikelihood()
-    return LearnedLikelihood(Perceptron((FEATURES + 2, 128, 128, 1), key=key))
+    network = Perceptron((FEATURES + 2, 128, 128, 1), key=key)
+    return LearnedLikelihood(network, task.observation_features)
 
 
 def _start(size: int, std: float, covariance: Shape) -> Array:

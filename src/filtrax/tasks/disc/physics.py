@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Control, State
+from filtrax._types import Inputs, State
 from filtrax.noise import AbstractNoise, constant_noise
 
 NoiseKind = Literal["constant", "heteroscedastic", "correlated"]
@@ -37,12 +37,12 @@ CORRELATIONS = (
 """Of correlated noise: correlations of the components of the state."""
 
 
-def process(state: State, control: Control = None) -> State:
-    """Where a disc is one step later, without noise; nothing controls it.
+def process(state: State, inputs: Inputs = None) -> State:
+    """Moves a disc by one step, without noise; nothing controls it.
 
     p⁺ = p + v and v⁺ = v - 0.05 p - 0.0075 v² sgn(v), on each axis alone.
     """
-    del control
+    del inputs
     position, velocity = state[:2], state[2:]
     drag = DRAG * velocity * jnp.abs(velocity)
     return jnp.concatenate([position + velocity, velocity - SPRING * position - drag])
@@ -57,20 +57,15 @@ class ZonedNoise(AbstractNoise):
     def size(self) -> int:
         return 4
 
-    def __call__(self, state: State, control: Control = None) -> Float[Array, "x x"]:
-        return jnp.diag(self._std(state))
-
-    def covariance(self, state: State, control: Control = None) -> Float[Array, "x x"]:
-        return jnp.diag(self._std(state) ** 2)
-
-    def _std(self, state: State) -> State:
+    def __call__(self, state: State, inputs: Inputs = None) -> Float[Array, "x x"]:
+        del inputs
         distance = jnp.abs(state[:2]).max()
         (far, steady), (near, middle), (_, restless) = ZONES
         velocity_std = jnp.where(
             distance > far, steady, jnp.where(distance > near, middle, restless)
         )
         stds = jnp.stack([self.position_std, velocity_std.astype(self.position_std.dtype)])
-        return jnp.repeat(stds, 2)
+        return jnp.diag(jnp.repeat(stds, 2))
 
 
 def true_noise(kind: NoiseKind, position_std: float, velocity_std: float) -> AbstractNoise:

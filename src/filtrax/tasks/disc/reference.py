@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from filtrax.arrays import Context, Control, Key, Observation, State
-from filtrax.linalg import precise
+from filtrax._types import Context, Inputs, Key, Observation, State
 from filtrax.noise import AbstractNoise, FixedNoise
 from filtrax.sensors import Measurement
 from filtrax.tasks.disc.images import CANVAS, visible_pixels
@@ -29,13 +28,18 @@ class ReferenceSensor(eqx.Module):
     """Reads the centre of the target to a pixel whenever any of its pixels can be seen."""
 
     def __call__(
-        self, reading: Int[Array, "discs 2"], context: Context, *, key: Key
+        self,
+        reading: Int[Array, "discs 2"],
+        inputs: Inputs,
+        context: Context,
+        *,
+        key: Key | None = None,
     ) -> Measurement:
-        del key
+        del inputs, key
         value = pixel_middle(reading[0])
-        covariance = REFERENCE_STD**2 * jnp.eye(2, dtype=value.dtype)
+        factor = REFERENCE_STD * jnp.eye(2, dtype=value.dtype)
         seen = visible_pixels(reading, context["radii"], context["colors"]) > 0
-        return Measurement(value, covariance, observed=seen)
+        return Measurement(value, factor=factor, observed=seen)
 
 
 def pixel_middle(pixel: Int[Array, " 2"]) -> Observation:
@@ -57,17 +61,12 @@ class NoiseOfZones(AbstractNoise):
     def size(self) -> int:
         return self.factors.shape[-1]
 
-    def __call__(self, state: State, control: Control = None) -> Float[Array, "x x"]:
-        del control
+    def __call__(self, state: State, inputs: Inputs = None) -> Float[Array, "x x"]:
+        del inputs
         distance = jnp.abs(state[:2]).max()
         limits = np.asarray([limit for limit, _ in ZONES[:-1]], state.dtype)
         inwards = (distance <= limits).sum()
         return self.factors[inwards]
-
-    @precise
-    def covariance(self, state: State, control: Control = None) -> Float[Array, "x x"]:
-        factor = self(state, control)
-        return factor @ factor.T
 
 
 def reference_noise(task: "DiscTask") -> FixedNoise:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int
 
-from filtrax.arrays import Key
+from filtrax._types import Key
 from filtrax.linalg import precise
 from filtrax.noise import AbstractNoise
 from filtrax.tasks.disc.images import CANVAS, RED, pixel_centre

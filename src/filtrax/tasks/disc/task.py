@@ -11,11 +11,12 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from filtrax.arrays import Key
-from filtrax.checks import check_known, check_whole
-from filtrax.model import StateSpaceModel
+from filtrax._checks import check_known, check_whole
+from filtrax._types import Key
+from filtrax.networks import Features
 from filtrax.noise import AbstractNoise
 from filtrax.spaces import Space
+from filtrax.state_space import StateSpaceModel
 from filtrax.tasks.base import SPLITS, AbstractTask, Details, View
 from filtrax.tasks.disc.images import CANVAS, SMALLEST, count_visible, draw_frames
 from filtrax.tasks.disc.model import DiscModel, build_model
@@ -123,12 +124,19 @@ class DiscTask(AbstractTask):
 
     @property
     def state_space(self) -> Space:
-        return Space(("x", "y", "vx", "vy"), scale=CANVAS / 2)
+        return Space(("x", "y", "vx", "vy"))
 
     @property
     def observation_space(self) -> Space:
-        """What the components of a measurement mean."""
-        return Space(("x", "y"), scale=CANVAS / 2)
+        return Space(("x", "y"))
+
+    @property
+    def state_features(self) -> Features:
+        return Features(self.state_space, scale=CANVAS / 2)
+
+    @property
+    def observation_features(self) -> Features:
+        return Features(self.observation_space, scale=CANVAS / 2)
 
     @property
     def shape(self) -> "DiscTask":
@@ -160,7 +168,6 @@ class DiscTask(AbstractTask):
         return Trajectory(
             initial=scenes.states[:, 0],
             initial_covariance=np.tile(prior, (scenes.states.shape[0], 1, 1)),
-            controls=None,
             readings=scenes.centres[:, 1:],
             states=scenes.states[:, 1:],
             context={"radii": scenes.radii, "colors": scenes.colors},

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int
 
-from filtrax.arrays import Key
+from filtrax._types import Key
 from filtrax.tasks.kitti.camera import Intrinsics
 from filtrax.tasks.kitti.motion import Velocities
 from filtrax.trajectory import Trajectory
@@ -196,7 +196,7 @@ class Augment:
 
     def _with_other_images(self, trajectory: Trajectory, key: Key) -> Trajectory:
         mirror_key, yaw_key, light_key, noise_key = jr.split(key, 4)
-        yaw, rates = self._yaw(trajectory.controls[:, 0], key=yaw_key)
+        yaw, rates = self._yaw(trajectory.inputs[:, 0], key=yaw_key)
         states = _all_states(trajectory)
         mirror = jr.bernoulli(mirror_key, self.settings.mirror)
         signs = jnp.asarray([1.0, -1.0, -1.0, 1.0, -1.0], states.dtype)

@@ -21,13 +21,13 @@ Speeds = Float[np.ndarray, "n t 2"]
 def constant_velocity(data: Trajectory) -> Speeds:
     """Speed and heading rate of the beginning are kept."""
     initial = np.asarray(data.initial, float)
-    num_steps = data.controls.shape[1]
+    num_steps = data.inputs.shape[1]
     return np.repeat(initial[:, None, 3:], num_steps, axis=1)
 
 
 def mean_speed(data: Trajectory, speed: float) -> Speeds:
     """One speed for all, straight on."""
-    return np.tile([speed, 0.0], (*data.controls.shape[:2], 1))
+    return np.tile([speed, 0.0], (*data.inputs.shape[:2], 1))
 
 
 def optical_flow(windows: Sequence[Window], num_steps: int) -> Speeds:
@@ -71,7 +71,7 @@ def dead_reckoning(data: Trajectory, velocities: Speeds) -> Float[np.ndarray, "n
     x⁺ = x + v cos(θ) Δt, y⁺ = y + v sin(θ) Δt, θ⁺ = θ + θ̇ Δt, with v and θ̇ of the step itself.
     """
     initial = np.asarray(data.initial, float)
-    steps = np.asarray(data.controls, float)[:, :, 0]
+    steps = np.asarray(data.inputs, float)[:, :, 0]
     turned = np.cumsum(velocities[..., 1] * steps, axis=1)
     heading = initial[:, None, 2] + turned
     before = np.radians(np.concatenate([initial[:, None, 2], heading[:, :-1]], axis=1))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Context, Key, Reading
+from filtrax._types import Context, Inputs, Key, Reading
 from filtrax.tasks.kitti.matching import MatchingNetwork
 from filtrax.tasks.kitti.network import MotionNetwork
 
@@ -38,13 +38,14 @@ class KittiEncoder(eqx.Module):
     """
 
     frames_at_once: ClassVar[int] = FRAMES_AT_ONCE
-    in_turn: ClassVar[bool] = True
+    sequential_members: ClassVar[bool] = True
     own_context: ClassVar[tuple[str, ...]] = OWN_CONTEXT
     network: MotionNetwork
 
     def __call__(
-        self, reading: Reading, context: Context, *, key: Key
+        self, reading: Reading, inputs: Inputs, context: Context, *, key: Key | None = None
     ) -> Float[Array, " features"]:
+        del inputs
         dtype = self.network.biases[0].dtype
         before, present = two_frames(reading, context, dtype)
         centred = present - np.asarray(_mean_pixel(present.shape[-1]), dtype)[None, None, :]
@@ -63,8 +64,9 @@ class MatchingEncoder(eqx.Module):
     network: MatchingNetwork
 
     def __call__(
-        self, reading: Reading, context: Context, *, key: Key
+        self, reading: Reading, inputs: Inputs, context: Context, *, key: Key | None = None
     ) -> Float[Array, " features"]:
+        del inputs
         before, present = two_frames(reading, context, self.network.log_sharpness.dtype)
         return self.network(before, present, key=key)
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, UInt8
 
-from filtrax.arrays import Context, Key, Reading
+from filtrax._types import Context, Inputs, Key, Reading
 from filtrax.tasks.kitti import flow
 from filtrax.tasks.kitti.encoders import OWN_CONTEXT
 from filtrax.tasks.kitti.recordings.drives import MEAN_STEP
@@ -68,9 +68,9 @@ class FlowEncoder(eqx.Module):
     own_context: ClassVar[tuple[str, ...]] = OWN_CONTEXT
 
     def __call__(
-        self, reading: Reading, context: Context, *, key: Key
+        self, reading: Reading, inputs: Inputs, context: Context, *, key: Key | None = None
     ) -> Float[Array, " features"]:
-        del key
+        del inputs, key
         frames = jnp.asarray(context["frames"])
         pair = jnp.stack([frames[reading], frames[reading + 1]])
         return features(_estimate(pair), jnp.asarray(context["mirrored"]))

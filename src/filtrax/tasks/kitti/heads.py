@@ -8,19 +8,15 @@ from jaxtyping import Array, Float
 from filtrax.networks import Perceptron
 
 
-class Rescaled(eqx.Module):
-    """A network whose last inputs are moved and multiplied by fixed numbers."""
+class Shifted(eqx.Module):
+    """A network whose last inputs are moved by fixed numbers."""
 
     network: Perceptron
-    factor: tuple[float, ...] = eqx.field(static=True)
     offset: tuple[float, ...] = eqx.field(static=True)
 
     def __call__(self, inputs: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
-        rest, last = jnp.split(inputs, [inputs.size - len(self.factor)])
-        factor, offset = (
-            np.asarray(numbers, inputs.dtype) for numbers in (self.factor, self.offset)
-        )
-        return self.network(jnp.concatenate([rest, last * factor + offset]))
+        rest, last = jnp.split(inputs, [inputs.size - len(self.offset)])
+        return self.network(jnp.concatenate([rest, last + np.asarray(self.offset, last.dtype)]))
 
 
 class Relative(eqx.Module):

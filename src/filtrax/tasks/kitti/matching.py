@@ -11,7 +11,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Key
+from filtrax._types import Key
 from filtrax.networks import Perceptron
 
 CELL = (5, 15)
@@ -79,7 +79,11 @@ class MatchingNetwork(eqx.Module):
         self.linear = Perceptron((inputs, LINEAR), key=linear_key)
 
     def __call__(
-        self, before: Float[Array, "h w c"], present: Float[Array, "h w c"], *, key: Key
+        self,
+        before: Float[Array, "h w c"],
+        present: Float[Array, "h w c"],
+        *,
+        key: Key | None = None,
     ) -> Float[Array, " features"]:
         first, second = (normalized(image.mean(-1)) for image in (before, present))
         seen = jnp.concatenate([self._look(part) for part in correlations(first, second)])

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array
 
-from filtrax.arrays import Key, Observation, State
+from filtrax._types import Inputs, Key, Observation, State
 from filtrax.likelihoods import AbstractLikelihood, GaussianLikelihood, LearnedLikelihood
-from filtrax.model import StateSpaceModel
-from filtrax.networks import Perceptron, Precision
+from filtrax.networks import Features, Perceptron, Precision
 from filtrax.noise import (
     AbstractNoise,
     FeatureHead,
@@ -21,10 +21,11 @@ from filtrax.noise import (
 )
 from filtrax.sensors import NetworkSensor
 from filtrax.spaces import Space
+from filtrax.state_space import StateSpaceModel
 from filtrax.tasks.kitti import flow_encoder
 from filtrax.tasks.kitti.encoders import KittiEncoder, MatchingEncoder
 from filtrax.tasks.kitti.flow_encoder import FlowEncoder
-from filtrax.tasks.kitti.heads import Corrected, Relative, Rescaled
+from filtrax.tasks.kitti.heads import Corrected, Relative, Shifted
 from filtrax.tasks.kitti.matching import MatchingNetwork
 from filtrax.tasks.kitti.network import FEATURES, MotionNetwork
 from filtrax.tasks.kitti.process import LearnedMotion, MotionHead, NoiseBeforeMotion, motion
@@ -136,8 +137,9 @@ class KittiModel:
         return getattr(self, f"{part}_stds"), getattr(self, f"{part}_floors")
 
 
-def observe(state: State) -> Observation:
+def observe(state: State, inputs: Inputs) -> Observation:
     """Speed and heading rate."""
+    del inputs
     return state[3:]
 
 
@@ -153,50 +155,56 @@ def build_model(
     return StateSpaceModel(
         state_space=task.state_space,
         observation_space=task.observation_space,
-        process=_process(task.state_space, settings, key=process_key),
-        process_noise=_process_noise(task.state_space, settings, key=noise_key),
+        process=_process(task.state_features, settings, key=process_key),
+        process_noise=_process_noise(task.state_features, settings, key=noise_key),
         observe=observe,
         sensor=_sensor(task, settings, channels, key=sensor_key),
-        likelihood=_likelihood(task.observation_space, settings, key=likelihood_key),
+        likelihood=_likelihood(task.observation_features, settings, key=likelihood_key),
     )
 
 
-def state_space(unseen: tuple[str, ...] = ("x", "y"), position_scale: float = SCALES["x"]) -> Space:
+def state_space() -> Space:
     """The state (x, y, heading, speed, rate); both angles wrap at a half turn, as in the paper."""
-    return Space(
-        tuple(SCALES),
-        angles={"heading": 360.0, "rate": 360.0},
+    return Space(tuple(SCALES), angles={"heading": 360.0, "rate": 360.0})
+
+
+def state_features(
+    unseen: tuple[str, ...] = ("x", "y"), position_scale: float = SCALES["x"]
+) -> Features:
+    """The features of a state: all but some components, and the heading as a direction."""
+    return Features(
+        state_space(),
         scale=SCALES | {"x": position_scale, "y": position_scale},
         unseen=unseen,
         directions=("heading",),
     )
 
 
-def _inputs(settings: KittiModel, unseen: tuple[str, ...]) -> Space:
-    """What networks see of a state: not these components, unless they are told everything."""
-    return state_space(() if settings.position_input else unseen, POSITION_SCALE)
+def _features(settings: KittiModel, unseen: tuple[str, ...]) -> Features:
+    """The features of a state: all but these components, or all where the settings say so."""
+    return state_features(() if settings.position_input else unseen, POSITION_SCALE)
 
 
-def _process(space: Space, settings: KittiModel, *, key: Key) -> Any:
+def _process(units: Features, settings: KittiModel, *, key: Key) -> Any:
     if settings.process == "analytical":
         return motion
-    inputs = _inputs(settings, ("x", "y"))
-    network = Perceptron((inputs.input_size, 32, 64, 64, space.size), final_std=1e-3, key=key)
-    return LearnedMotion(network, inputs, space)
+    features = _features(settings, ("x", "y"))
+    network = Perceptron((features.size, 32, 64, 64, len(SCALES)), final_std=1e-3, key=key)
+    return LearnedMotion(network, features, units)
 
 
-def _process_noise(space: Space, settings: KittiModel, *, key: Key) -> AbstractNoise:
-    noise = _added_noise(space, settings, key=key)
+def _process_noise(units: Features, settings: KittiModel, *, key: Key) -> AbstractNoise:
+    noise = _added_noise(units, settings, key=key)
     return noise if settings.noise_enters == "after" else NoiseBeforeMotion(noise)
 
 
-def _added_noise(space: Space, settings: KittiModel, *, key: Key) -> AbstractNoise:
-    inputs = _inputs(settings, ("x", "y", "heading"))
+def _added_noise(units: Features, settings: KittiModel, *, key: Key) -> AbstractNoise:
+    features = _features(settings, ("x", "y", "heading"))
     start = _start(settings.process_stds, settings)
     if settings.process_noise != "heteroscedastic":
         return _unchanging(settings.process_noise, start, settings.process_floors)
-    network = Perceptron((inputs.input_size, 32, 32, head_size(start)), final_std=1e-3, key=key)
-    head = MotionHead(FeatureHead(network, space), inputs)
+    network = Perceptron((features.size, 32, 32, head_size(start)), final_std=1e-3, key=key)
+    head = MotionHead(FeatureHead(network, units), features)
     return heteroscedastic_noise(head, start, _squares(settings.process_floors))
 
 
@@ -204,8 +212,8 @@ def _sensor(task: "KittiTask", settings: KittiModel, channels: int, *, key: Key)
     encoder_key, value_key, noise_key = jr.split(key, 3)
     return NetworkSensor(
         _encoder(task, settings, channels, key=encoder_key),
-        FeatureHead(_value(settings, key=value_key), task.observation_space),
-        _sensor_noise(task.observation_space, settings, key=noise_key),
+        FeatureHead(_value(settings, key=value_key), task.observation_features),
+        _sensor_noise(task.observation_features, settings, key=noise_key),
     )
 
 
@@ -247,29 +255,32 @@ def _value(settings: KittiModel, *, key: Key) -> Perceptron | Corrected:
     return Perceptron((_num_features(settings), 2), key=key)
 
 
-def _sensor_noise(space: Space, settings: KittiModel, *, key: Key) -> AbstractNoise:
+def _sensor_noise(units: Features, settings: KittiModel, *, key: Key) -> AbstractNoise:
     start = _start(settings.sensor_stds, settings)
     if settings.sensor_noise != "heteroscedastic":
         return _unchanging(settings.sensor_noise, start, settings.sensor_floors)
     hidden = (FLOW_LAYER,) if settings.sensor == "flow" else ()
     sizes = (_num_features(settings), *hidden, head_size(start))
     network = Perceptron(sizes, final_std=1e-3, key=key)
-    return heteroscedastic_noise(
-        FeatureHead(network, space), start, _squares(settings.sensor_floors)
-    )
+    floors = _squares(settings.sensor_floors)
+    return heteroscedastic_noise(FeatureHead(network, units), start, floors)
 
 
-def _likelihood(space: Space, settings: KittiModel, *, key: Key) -> AbstractLikelihood:
+def _likelihood(units: Features, settings: KittiModel, *, key: Key) -> AbstractLikelihood:
     if settings.likelihood == "gaussian":
         return GaussianLikelihood()
-    network = Perceptron((_num_features(settings) + space.size, 128, 128, 1), key=key)
-    if settings.likelihood == "learned":  # the scale, by which the likelihood divides, is undone
-        return LearnedLikelihood(Rescaled(network, space.scale, (0.0,) * space.size))
+    network = Perceptron((_num_features(settings) + units.size, 128, 128, 1), key=key)
+    if settings.likelihood == "learned":
+        return LearnedLikelihood(network)
     if settings.sensor == "flow":
-        unit = tuple(error / scale for error, scale in zip(FLOW_ERRORS, space.scale, strict=True))
-        return LearnedLikelihood(Relative(network, unit))
-    centre = tuple(-mean / scale for mean, scale in zip(CENTRE, space.scale, strict=True))
-    return LearnedLikelihood(Rescaled(network, (1.0,) * space.size, centre))
+        return LearnedLikelihood(Relative(network, _scaled(FLOW_ERRORS, units)), units)
+    offset = tuple(-mean for mean in _scaled(CENTRE, units))
+    return LearnedLikelihood(Shifted(network, offset), units)
+
+
+def _scaled(numbers: tuple[float, ...], units: Features) -> tuple[float, ...]:
+    """Numbers of the components of an observation, in the units of networks."""
+    return tuple((np.asarray(numbers) / np.asarray(units.scale)).tolist())
 
 
 def _unchanging(kind: str, start: Array, floors: tuple[float, ...]) -> AbstractNoise:

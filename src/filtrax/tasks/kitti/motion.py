@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from filtrax.checks import check_known
+from filtrax._checks import check_known
 
 Velocities = Literal["forward", "aligned"]
 """Which motion the velocities of a frame are those of.

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Key
+from filtrax._types import Key
+from filtrax.linalg import imprecise
 from filtrax.networks import ChannelNorm, Perceptron, Precision, convolved, with_precision
 
 FEATURES = 128
@@ -64,7 +65,10 @@ class MotionNetwork(eqx.Module):
         self.dense = Perceptron(sizes, key=dense_key)
         self.precision = precision
 
-    def __call__(self, image: Float[Array, "h w c"], *, key: Key) -> Float[Array, " features"]:
+    @imprecise
+    def __call__(
+        self, image: Float[Array, "h w c"], *, key: Key | None = None
+    ) -> Float[Array, " features"]:
         layers = zip(self.kernels, self.biases, self.norms, STRIDES, strict=True)
         exact, image = image.dtype, with_precision(image, self.precision)
         for kernel, bias, norm, stride in layers:

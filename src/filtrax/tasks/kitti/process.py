@@ -7,23 +7,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Control, State
-from filtrax.linalg import precise
-from filtrax.networks import Perceptron
+from filtrax._types import Inputs, State
+from filtrax.linalg import product
+from filtrax.networks import Features, Perceptron
 from filtrax.noise import AbstractNoise, FeatureHead
-from filtrax.spaces import Space
 from filtrax.tasks.kitti.recordings.drives import MEAN_STEP
 
 DEGREE = math.pi / 180
 
 
-def motion(state: State, control: Control) -> State:
-    """The equations of motion over the time step, which is the control.
+def motion(state: State, inputs: Inputs) -> State:
+    """The equations of motion over the time step, which is the only input.
 
     x⁺ = x + v cos(θ) Δt, y⁺ = y + v sin(θ) Δt, θ⁺ = θ + θ̇ Δt; speed and heading rate are kept.
     """
     x, y, heading, speed, rate = state
-    (step,) = control
+    (step,) = inputs
     angle = heading * DEGREE
     moved = (x + speed * jnp.cos(angle) * step, y + speed * jnp.sin(angle) * step)
     return jnp.stack([*moved, heading + rate * step, speed, rate])
@@ -45,14 +44,8 @@ class NoiseBeforeMotion(AbstractNoise):
     def size(self) -> int:
         return self.noise.size
 
-    @precise
-    def __call__(self, state: State, control: Control) -> Float[Array, "x x"]:
-        return jax.jacfwd(motion)(state, control) @ self.noise(state, control)
-
-    @precise
-    def covariance(self, state: State, control: Control) -> Float[Array, "x x"]:
-        factor = self(state, control)
-        return factor @ factor.T
+    def __call__(self, state: State, inputs: Inputs) -> Float[Array, "x _"]:
+        return product(jax.jacfwd(motion)(state, inputs), self.noise(state, inputs))
 
 
 class LearnedMotion(eqx.Module):
@@ -60,23 +53,29 @@ class LearnedMotion(eqx.Module):
 
     The network, which is the paper's, is not told the time step. What it gives is the change over
     a mean step, and other steps change the state in proportion.
+
+    **Attributes:**
+
+    - `network`: from features of a state to a change of the state.
+    - `features`: the part of a state that the network sees.
+    - `units`: the features in whose units the network answers.
     """
 
     network: Perceptron
-    inputs: Space
-    space: Space
+    features: Features
+    units: Features
 
-    def __call__(self, state: State, control: Control) -> State:
-        change = self.space.unscaled(self.network(self.inputs.network_input(state)))
-        return state + change * (control[0] / MEAN_STEP)
+    def __call__(self, state: State, inputs: Inputs) -> State:
+        change = self.units.unscaled(self.network(self.features(state)))
+        return state + change * (inputs[0] / MEAN_STEP)
 
 
 class MotionHead(eqx.Module):
-    """The head of process noise: a network of what it may see of a state."""
+    """The head of process noise: a network of features of a state."""
 
     head: FeatureHead
-    inputs: Space
+    features: Features
 
-    def __call__(self, state: State, control: Control) -> Float[Array, " outputs"]:
-        del control
-        return self.head(self.inputs.network_input(state))
+    def __call__(self, state: State, inputs: Inputs) -> Float[Array, " outputs"]:
+        del inputs
+        return self.head(self.features(state))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Context, Reading
+from filtrax._types import Context, Reading
 from filtrax.linalg import precise
 from filtrax.tasks.kitti.encoders import two_frames
 from filtrax.tasks.kitti.flow import rough_distance

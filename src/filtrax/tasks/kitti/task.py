@@ -7,14 +7,21 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from filtrax.arrays import Key
-from filtrax.checks import check_known, check_whole
+from filtrax._checks import check_known, check_whole
+from filtrax._types import Key
 from filtrax.metrics import end_errors
-from filtrax.model import StateSpaceModel
+from filtrax.networks import Features
 from filtrax.spaces import Space
+from filtrax.state_space import StateSpaceModel
 from filtrax.tasks.base import SPLITS, AbstractTask, Details, View
 from filtrax.tasks.kitti.augment import Augment, Augmentation
-from filtrax.tasks.kitti.model import SCALES, KittiModel, build_model, state_space
+from filtrax.tasks.kitti.model import (
+    SCALES,
+    KittiModel,
+    build_model,
+    state_features,
+    state_space,
+)
 from filtrax.tasks.kitti.motion import Velocities
 from filtrax.tasks.kitti.recordings import files
 from filtrax.tasks.kitti.recordings.drives import Drive
@@ -34,7 +41,7 @@ class KittiTask(AbstractTask):
     """A car drives, and its cameras show how fast it goes and turns; where is it?
 
     The drives are KITTI's, or generated streets along KITTI's paths, or along those of a driver
-    model. A data set is windows of them (`filtrax.tasks.kitti.windows`), whose controls are the
+    model. A data set is windows of them (`filtrax.tasks.kitti.windows`), whose inputs are the
     time steps. Positions are those of the drive, but models make no use of where it begins.
 
     **Attributes:**
@@ -101,10 +108,18 @@ class KittiTask(AbstractTask):
         return state_space()
 
     @property
+    def state_features(self) -> Features:
+        return state_features()
+
+    @property
     def observation_space(self) -> Space:
         """What the components of a measurement mean."""
-        scale = {name: SCALES[name] for name in ("speed", "rate")}
-        return Space(tuple(scale), angles={"rate": 360.0}, scale=scale)
+        return Space(("speed", "rate"), angles={"rate": 360.0})
+
+    @property
+    def observation_features(self) -> Features:
+        space = self.observation_space
+        return Features(space, scale={name: SCALES[name] for name in space.names})
 
     def drive_names(self) -> list[str]:
         """The names of all drives."""

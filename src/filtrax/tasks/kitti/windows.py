@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from filtrax.checks import check_known
+from filtrax._checks import check_known
 from filtrax.tasks.kitti import motion
 from filtrax.tasks.kitti.recordings.drives import Drive
 from filtrax.trajectory import Trajectory
@@ -207,8 +207,8 @@ def trajectories(windows: Sequence[Window], num_steps: int) -> Trajectory:
     return Trajectory(
         initial=states[:, 0],
         initial_covariance=np.tile(INITIAL_COVARIANCE, (count, 1, 1)),
-        controls=jnp.asarray(steps),
         readings=jnp.tile(jnp.arange(num_steps), (count, 1)),
+        inputs=jnp.asarray(steps),
         states=jnp.asarray(states[:, 1:]),
         # Images stay where they are until a program needs them: on a device they are moved to,
         # and not copied from one place there to another.

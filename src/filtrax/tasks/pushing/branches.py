@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Scalar
+from filtrax._types import Scalar
 from filtrax.networks import ChannelNorm, Perceptron
 from filtrax.tasks.pushing.layers import Convolution, dense, max_pool, resize
 

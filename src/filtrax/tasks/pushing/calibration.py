@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from filtrax.arrays import Key
+from filtrax._types import Key
 from filtrax.tasks.pushing.contact import (
     STEP,
     Disturbance,

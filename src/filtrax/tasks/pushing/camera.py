@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Scalar
-from filtrax.checks import check_whole
+from filtrax._checks import check_whole
+from filtrax._types import Scalar
 
 FULL_SIZE = (192, 256)
 """Height and width of the reference's images."""

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float
 
-from filtrax.arrays import Key, Scalar
-from filtrax.checks import as_float
+from filtrax._checks import as_float
+from filtrax._types import Key, Scalar
 from filtrax.tasks.pushing.physics import (
     Correction,
     Push,

@@ -20,8 +20,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Key, Scalar
-from filtrax.checks import check_known
+from filtrax._checks import check_known
+from filtrax._types import Key, Scalar
 from filtrax.tasks.pushing.calibration import Calibration, Groups, predicted_end
 from filtrax.tasks.pushing.contact import Disturbance, Friction
 from filtrax.tasks.pushing.physics import Push, Touch, turned_left

@@ -4,8 +4,8 @@ from typing import ClassVar
 
 import equinox as eqx
 
-from filtrax.arrays import Context, Key, Reading
-from filtrax.tasks.pushing.network import Features, PushingNetwork
+from filtrax._types import Context, Inputs, Key, Reading
+from filtrax.tasks.pushing.network import ImageFeatures, PushingNetwork
 from filtrax.tasks.pushing.render import Image
 from filtrax.tasks.pushing.scenes import FRAMES_AT_ONCE, image_of
 
@@ -24,11 +24,13 @@ class PushingEncoder(eqx.Module):
     """
 
     frames_at_once: ClassVar[int] = FRAMES_AT_ONCE
-    in_turn: ClassVar[bool] = True
+    sequential_members: ClassVar[bool] = True
     network: PushingNetwork
 
-    def __call__(self, reading: Reading, context: Context, *, key: Key) -> Features:
-        del key
+    def __call__(
+        self, reading: Reading, inputs: Inputs, context: Context, *, key: Key | None = None
+    ) -> ImageFeatures:
+        del inputs, key
         first = self.see(context["first"], context)
         _, pixel = self.network.locate(first)
         glimpse = self.network.object_glimpse(first, pixel)

@@ -17,7 +17,7 @@ from jaxtyping import Float, UInt8
 from PIL import Image, ImageDraw
 
 import filtrax
-from filtrax.checks import check_whole
+from filtrax._checks import check_whole
 from filtrax.tasks.pictures import make_empty, save, stack, writing
 from filtrax.tasks.pushing.shapes import NAMES
 from filtrax.tasks.pushing.space import STATE
@@ -112,15 +112,15 @@ def _moments(data: Trajectory, index: int) -> Trajectory:
     """One sequence in which the initial moment is a step, too."""
     one = jax.tree.map(lambda leaf: leaf[index], data)
     first = one.context["first"] | {
-        "next_tip": one.context["first"]["tip"] + one.controls[0],
+        "next_tip": one.context["first"]["tip"] + one.inputs[0],
         "contact": one.initial[5:],
     }
     joined = jax.tree.map(
         lambda start, rest: jnp.concatenate([start[None], rest]), first, one.readings
     )
     states = jnp.concatenate([one.initial[None], one.states])
-    controls = jnp.concatenate([jnp.zeros_like(one.controls[:1]), one.controls])
-    return dataclasses.replace(one, readings=joined, states=states, controls=controls)
+    inputs = jnp.concatenate([jnp.zeros_like(one.inputs[:1]), one.inputs])
+    return dataclasses.replace(one, readings=joined, states=states, inputs=inputs)
 
 
 def _marked(task: PushingTask, moments: Trajectory) -> UInt8[np.ndarray, "moments height width 3"]:

@@ -15,14 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Key, Observation
+from filtrax._types import Key, Observation
 from filtrax.likelihoods import LearnedLikelihood
-from filtrax.networks import Perceptron
+from filtrax.networks import Features, Perceptron
 from filtrax.noise import AbstractNoise, constant_noise, head_size, heteroscedastic_noise
-from filtrax.spaces import Space
 from filtrax.tasks.pushing.branches import CONTACT_FEATURES, ROTATION_FEATURES
 from filtrax.tasks.pushing.layers import Convolution, dense, draw_weights, with_small_output
-from filtrax.tasks.pushing.network import Features
+from filtrax.tasks.pushing.network import ImageFeatures
 
 VARIANCE_FLOOR = 1e-3
 """Of all components, in the squares of their units."""
@@ -61,9 +60,9 @@ class DiagonalHead(eqx.Module):
     position: ScoreLayers
     rotation: Perceptron
     contact: Perceptron
-    space: Space
+    units: Features
 
-    def __init__(self, shape: tuple[int, int], space: Space, *, key: Key):
+    def __init__(self, shape: tuple[int, int], units: Features, *, key: Key):
         parts = (
             ScoreLayers(shape, 2, 64, 2),
             dense(ROTATION_FEATURES, 1),
@@ -74,13 +73,13 @@ class DiagonalHead(eqx.Module):
         self.position = eqx.tree_at(lambda p: p.dense, position, small)
         self.rotation = with_small_output(rotation, SMALL)
         self.contact = with_small_output(contact, SMALL)
-        self.space = space
+        self.units = units
 
-    def __call__(self, features: Features) -> Float[Array, " 8"]:
+    def __call__(self, features: ImageFeatures) -> Float[Array, " 8"]:
         position = self.position(features.logits)
         rotation = self.rotation(features.rotation)
         contact = self.contact(features.contact)
-        return self.space.unscaled(jnp.concatenate([position, rotation, contact]))
+        return self.units.unscaled(jnp.concatenate([position, rotation, contact]))
 
 
 class FullHead(eqx.Module):
@@ -88,18 +87,18 @@ class FullHead(eqx.Module):
 
     encoding: "Encoding"
     joint: Perceptron
-    space: Space
+    units: Features
 
-    def __init__(self, shape: tuple[int, int], space: Space, *, key: Key):
-        entries = space.size * (space.size + 1) // 2
+    def __init__(self, shape: tuple[int, int], units: Features, *, key: Key):
+        entries = units.size * (units.size + 1) // 2
         encoding = Encoding(shape, 2, (8, 8, 32), contact_layer=64)
         self.encoding, joint = draw_weights((encoding, dense(48, 64, entries)), key=key)
-        self.joint, self.space = with_small_output(joint, SMALL), space
+        self.joint, self.units = with_small_output(joint, SMALL), units
 
-    def __call__(self, features: Features) -> Float[Array, " entries"]:
-        row, _ = np.tril_indices(self.space.size)
+    def __call__(self, features: ImageFeatures) -> Float[Array, " entries"]:
+        row, _ = np.tril_indices(self.units.size)
         output = self.joint(self.encoding(features))
-        return output * np.asarray(self.space.scale, output.dtype)[row]
+        return output * np.asarray(self.units.scale, output.dtype)[row]
 
 
 class Encoding(eqx.Module):
@@ -121,7 +120,7 @@ class Encoding(eqx.Module):
         self.rotation = dense(ROTATION_FEATURES, sizes[1])
         self.contact = dense(CONTACT_FEATURES, contact_layer, sizes[2])
 
-    def __call__(self, features: Features) -> Float[Array, " encoding"]:
+    def __call__(self, features: ImageFeatures) -> Float[Array, " encoding"]:
         parts = (
             self.position(features.logits),
             self.rotation(features.rotation),
@@ -130,7 +129,7 @@ class Encoding(eqx.Module):
         return jax.nn.relu(jnp.concatenate(parts))
 
 
-def observed_value(features: Features) -> Observation:
+def observed_value(features: ImageFeatures) -> Observation:
     """The observation that is part of the features."""
     return features.value
 
@@ -139,7 +138,7 @@ def sensor_noise(
     dependence: Literal["constant", "heteroscedastic"],
     start: Any,
     shape: tuple[int, int],
-    space: Space,
+    units: Features,
     *,
     key: Key,
 ) -> AbstractNoise:
@@ -149,12 +148,12 @@ def sensor_noise(
 
     - `start`: standard deviations, or a covariance matrix for noise with correlations.
     - `shape`: of the scores (`PositionBranch.logits_size`).
-    - `space`: of observations.
+    - `units`: of observations.
     """
     if dependence == "constant":
         return constant_noise(start, VARIANCE_FLOOR)
-    build = DiagonalHead if head_size(start) == space.size else FullHead
-    return heteroscedastic_noise(build(shape, space, key=key), start, VARIANCE_FLOOR)
+    build = DiagonalHead if head_size(start) == units.size else FullHead
+    return heteroscedastic_noise(build(shape, units, key=key), start, VARIANCE_FLOOR)
 
 
 def likelihood_encoding(shape: tuple[int, int], *, key: Key) -> Encoding:
@@ -167,16 +166,16 @@ def recurrent_encoding(shape: tuple[int, int], *, key: Key) -> Encoding:
     return draw_weights(Encoding(shape, 1, RECURRENT_SIZES), key=key)
 
 
-def no_encoding(features: Features) -> None:
-    """Of filters that see value and covariance alone: large maps then stay out of their loops."""
+def no_encoding(features: ImageFeatures) -> None:
+    """No encoding, for filters that use only value and covariance."""
     del features
 
 
-def learned_likelihood(space: Space, *, key: Key) -> LearnedLikelihood:
+def learned_likelihood(units: Features, *, key: Key) -> LearnedLikelihood:
     """The likelihood of the encoding: a log density ratio.
 
     The reference puts a sigmoid over it and adds the result to log weights, by which no particle
     can gain on another by more than a factor of e per step.
     """
-    network = dense(sum(LIKELIHOOD_SIZES) + space.size, 128, 128, 1)
-    return LearnedLikelihood(draw_weights(network, key=key))
+    network = dense(sum(LIKELIHOOD_SIZES) + units.size, 128, 128, 1)
+    return LearnedLikelihood(draw_weights(network, key=key), units)

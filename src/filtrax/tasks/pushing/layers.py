@@ -12,7 +12,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, UInt8
 
-from filtrax.arrays import Key
+from filtrax._types import Key
+from filtrax.linalg import imprecise
 from filtrax.networks import Perceptron, convolved
 
 FIRST_BIAS = 1e-3
@@ -40,6 +41,7 @@ class Convolution(eqx.Module):
         self.bias = jnp.full(outputs, FIRST_BIAS)
         self.stride, self.transposed = stride, transposed
 
+    @imprecise
     def __call__(self, image: Map) -> Map:
         if self.transposed:
             # The kernel is flipped; one that is learned may be written either way.
@@ -161,6 +163,7 @@ def _to_largest(stride: int, axis: int, where: UInt8[Array, "..."], gradient: Ma
 _largest.defvjp(_largest_and_where, _to_largest)
 
 
+@imprecise
 def resize(image: Map, size: tuple[int, int]) -> Map:
     """An image in another size, interpolated linearly between the centres of pixels."""
     height, width, _ = image.shape

@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array
 
-from filtrax.arrays import Key
+from filtrax._types import Key
 from filtrax.likelihoods import AbstractLikelihood, GaussianLikelihood
-from filtrax.model import StateSpaceModel
-from filtrax.networks import Perceptron, Precision
+from filtrax.networks import Features, Perceptron, Precision
 from filtrax.noise import (
     AbstractNoise,
     FeatureHead,
@@ -20,6 +19,7 @@ from filtrax.noise import (
     heteroscedastic_noise,
 )
 from filtrax.sensors import NetworkSensor, Sensor
+from filtrax.state_space import StateSpaceModel
 from filtrax.switching import LearnedTransitions, Mode, SwitchingProcess
 from filtrax.tasks.pushing.encoders import PushingEncoder
 from filtrax.tasks.pushing.heads import VARIANCE_FLOOR as SENSOR_FLOOR
@@ -42,7 +42,7 @@ from filtrax.tasks.pushing.process import (
     free_motion,
 )
 from filtrax.tasks.pushing.reference import ReferenceProcess, ReferenceSensor, reference_noise
-from filtrax.tasks.pushing.space import RANGE_SCALES, observation_space, observe, state_space
+from filtrax.tasks.pushing.space import RANGE_SCALES, observation_features, observe, state_features
 
 if TYPE_CHECKING:
     from filtrax.tasks.pushing.task import PushingTask
@@ -164,17 +164,17 @@ def _process(settings: PushingModel, *, key: Key) -> Any:
         return equations_of_pushing
     if settings.process == "reference":
         return ReferenceProcess()
-    inputs, space = state_space(RANGE_SCALES), state_space()
-    sizes = (inputs.input_size + PUSH_ENTRIES, 256, 128, 128, space.size)
-    return LearnedPush(Perceptron(sizes, final_std=1e-3, key=key), inputs, space)
+    features, units = state_features(RANGE_SCALES), state_features()
+    sizes = (features.size + PUSH_ENTRIES, 256, 128, 128, units.size)
+    return LearnedPush(Perceptron(sizes, final_std=1e-3, key=key), features, units)
 
 
 def _switching(process: Any, settings: PushingModel, *, key: Key) -> SwitchingProcess:
     """Free motion and contact; the process noise of contact is the model's own."""
     noise_key, head_key = jr.split(key)
-    inputs = state_space(RANGE_SCALES, unseen=() if settings.friction_input else ("l",))
-    sizes = (inputs.input_size + PUSH_ENTRIES, 32, len(MODE_START) ** 2)
-    head = ModeHead(Perceptron(sizes, final_std=1e-3, key=head_key), inputs)
+    features = _seen_by_noise(settings)
+    sizes = (features.size + PUSH_ENTRIES, 32, len(MODE_START) ** 2)
+    head = ModeHead(Perceptron(sizes, final_std=1e-3, key=head_key), features)
     free = Mode(free_motion, _process_noise(settings, key=noise_key))
     contact = Mode(InContact(process))
     transitions = LearnedTransitions(jnp.asarray(MODE_START), head=head)
@@ -188,11 +188,16 @@ def _process_noise(settings: PushingModel, *, key: Key) -> AbstractNoise:
         stds = (PAPER_PROCESS_STDS, settings.process_stds)
         return _unchanging(settings.process_noise, stds, settings)
     start = _start(settings.process_stds, settings)
-    inputs = state_space(RANGE_SCALES, unseen=() if settings.friction_input else ("l",))
-    sizes = (inputs.input_size + PUSH_ENTRIES, 128, 64, head_size(start))
+    features = _seen_by_noise(settings)
+    sizes = (features.size + PUSH_ENTRIES, 128, 64, head_size(start))
     network = Perceptron(sizes, final_std=1e-3, key=key)
-    head = PushHead(FeatureHead(network, state_space()), inputs)
+    head = PushHead(FeatureHead(network, state_features()), features)
     return heteroscedastic_noise(head, start, PROCESS_FLOOR)
+
+
+def _seen_by_noise(settings: PushingModel) -> Features:
+    """What process noise and modes depend on: not on friction, unless the settings say so."""
+    return state_features(RANGE_SCALES, unseen=() if settings.friction_input else ("l",))
 
 
 def _sensor(task: "PushingTask", settings: PushingModel, *, key: Key) -> Sensor:
@@ -214,13 +219,13 @@ def _sensor_noise(settings: PushingModel, shape: tuple[int, int], *, key: Key) -
     if kind in ("hand-tuned", "paper"):
         return _unchanging(kind, (PAPER_SENSOR_STDS, settings.sensor_stds), settings)
     start = _start(settings.sensor_stds, settings)
-    return sensor_noise(kind, start, shape, observation_space(), key=key)
+    return sensor_noise(kind, start, shape, observation_features(), key=key)
 
 
 def _likelihood(settings: PushingModel, *, key: Key) -> AbstractLikelihood:
     if settings.likelihood == "gaussian":
         return GaussianLikelihood()
-    return learned_likelihood(observation_space(), key=key)
+    return learned_likelihood(observation_features(), key=key)
 
 
 def _unchanging(

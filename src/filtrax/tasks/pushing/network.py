@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Key, Scalar
+from filtrax._types import Key, Scalar
 from filtrax.networks import Precision, with_precision
 from filtrax.tasks.pushing.branches import ContactBranch, PositionBranch, RotationBranch
 from filtrax.tasks.pushing.camera import FULL_SIZE, MILLIMETRES, Camera
@@ -38,7 +38,7 @@ SHORTEST = 1e-5
 Pixel = Float[Array, " 2"]
 
 
-class Features(eqx.Module):
+class ImageFeatures(eqx.Module):
     """What the network says of an image.
 
     **Attributes:**
@@ -114,7 +114,7 @@ class PushingNetwork(eqx.Module):
         tip: Float[Array, " 2"],
         next_tip: Float[Array, " 2"],
         first_glimpse: Float[Array, "g g 3"],
-    ) -> Features:
+    ) -> ImageFeatures:
         """Reads an image.
 
         **Arguments:**
@@ -129,7 +129,7 @@ class PushingNetwork(eqx.Module):
         normal = jnp.where(touching < 0.5, 0.0, normal)
         position = self.camera.position_at(pixel)
         value = jnp.concatenate([position, angle[None], point, normal, touching[None]])
-        return Features(logits, rotation, contact, pixel, value)
+        return ImageFeatures(logits, rotation, contact, pixel, value)
 
     def _contact(
         self, image: Image, tip: Float[Array, " 2"], next_tip: Float[Array, " 2"]

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from filtrax.arrays import Scalar
+from filtrax._types import Scalar
 
 STATE = ("x", "y", "theta", "l", "alpha", "rx", "ry", "nx", "ny", "s")
 """Of an object on a table: position, rotation since the start, l = c²/100, α, the contact point in
@@ -127,10 +127,10 @@ def motion_of_contact(
 
 def process(
     state: Float[Array, " 10"],
-    control: Float[Array, " 2"],
+    inputs: Float[Array, " 2"],
     correct: Correction | None = None,
 ) -> Float[Array, " 10"]:
-    """The state (`STATE`) after a push by `control`, the displacement of the pusher.
+    """The state (`STATE`) after a push by `inputs`, the displacement of the pusher.
 
     The contact moves with the pusher; friction does not change. Where the pusher leaves, the normal
     and the contact are gone. An object that is not touched (s < 0.5) stays. The rotation of a
@@ -138,13 +138,13 @@ def process(
     """
     position, contact, normal, touching = state[:2], state[5:7], state[7:9], state[9]
     length = jnp.maximum(state[3], SMALLEST_L)
-    touch = Touch(contact - position, normal, control, 100.0 * length, state[4])
+    touch = Touch(contact - position, normal, inputs, 100.0 * length, state[4])
     result = push(touch)
     motion = result.motion if correct is None else result.motion + correct(touch, result)
     touches = touching >= 0.5
     pose = state[:3] + jnp.where(touches & ~result.leaves, motion, 0.0)
     kept = jnp.where(touches & result.leaves, 0.0, 1.0)
-    return jnp.concatenate([pose, state[3:5], contact + control, kept * state[7:]])
+    return jnp.concatenate([pose, state[3:5], contact + inputs, kept * state[7:]])
 
 
 def half_angle_of(friction: Scalar) -> Scalar:

@@ -14,14 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from filtrax.arrays import Context, Key, Reading, Scalar
-from filtrax.filters.run import sense_all
-from filtrax.model import StateSpaceModel
+from filtrax._types import Context, Key, Reading, Scalar
+from filtrax.filters._run import sense_all
+from filtrax.linalg import precise
 from filtrax.sensors import Measurement
+from filtrax.state_space import StateSpaceModel
 from filtrax.tasks.pushing.camera import FULL_SIZE, Camera
 from filtrax.tasks.pushing.encoders import PushingEncoder
 from filtrax.tasks.pushing.layers import resize
-from filtrax.tasks.pushing.network import Features
+from filtrax.tasks.pushing.network import ImageFeatures
 from filtrax.tasks.pushing.render import OBJECT_LABEL, Image
 from filtrax.tasks.pushing.space import OBSERVATION
 from filtrax.trajectory import Trajectory
@@ -31,7 +32,7 @@ SMALLEST_CHANCE = 1e-7
 
 
 def lessons(
-    encoder: Any, features: Features, reading: Reading, context: Context
+    encoder: Any, features: ImageFeatures, reading: Reading, context: Context
 ) -> dict[str, Scalar] | None:
     """How well a sensor finds the object in its images, to be trained by it.
 
@@ -124,14 +125,14 @@ def rotation_range(filt, model, trajectory, progress, key) -> Scalar:
 class ProcessError(eqx.Module):
     """The squared error of single steps from one true state to the next, of all components."""
 
-    looks: ClassVar[bool] = False
+    needs_readings: ClassVar[bool] = False
 
     def __call__(self, filt, model, trajectory, progress, key) -> Scalar:
         """The mean over the steps of one trajectory."""
         del filt, progress, key
         model = model.bind(trajectory.context)
         states, labels = trajectory.known_states()
-        predicted = jax.vmap(model.process)(states[:-1], trajectory.controls[1:])
+        predicted = jax.vmap(precise(model.process))(states[:-1], trajectory.inputs[1:])
         error = jax.vmap(model.state_space.difference)(states[1:], predicted)
         return jnp.where(labels[1:], error**2, 0.0).sum(-1).mean()
 
@@ -153,10 +154,15 @@ def _sensed(
 ) -> tuple[Measurement, Float[Array, "t 8"], Bool[Array, "t 8"]]:
     """Measurements, what should be observed, and which components of that are known."""
     measurements = sense_all(
-        model, trajectory.readings, trajectory.observed, trajectory.context, key=key
+        model,
+        trajectory.readings,
+        trajectory.observed,
+        trajectory.inputs,
+        trajectory.context,
+        key=key,
     )
     states, labels = trajectory.known_states()
-    observe = jax.vmap(model.observe)
+    observe = lambda states: jax.vmap(model.observe)(states, trajectory.inputs)  # noqa: E731
     known = observe(labels.astype(states.dtype)) > 0
     return measurements, observe(states), known
 

@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Control, State
-from filtrax.networks import Perceptron
+from filtrax._types import Inputs, State
+from filtrax.networks import Features, Perceptron
 from filtrax.noise import FeatureHead
-from filtrax.spaces import Space
 from filtrax.tasks.pushing import physics
 from filtrax.tasks.pushing.space import STATE
 
@@ -26,7 +25,7 @@ SHORTEST_NORMAL = 0.1
 its direction, which is the inverse of its length, would blow up covariances in single precision."""
 
 
-def equations_of_pushing(state: State, control: Control) -> State:
+def equations_of_pushing(state: State, inputs: Inputs) -> State:
     """The equations of quasi-static pushing (`physics.process`) for states that are estimates.
 
     A push whose normal is not known sticks.
@@ -34,33 +33,37 @@ def equations_of_pushing(state: State, control: Control) -> State:
     normal = state[7:9]
     known = (normal**2).sum() > SHORTEST_NORMAL**2
     is_normal = np.asarray([name in ("nx", "ny") for name in STATE])
-    moved = physics.process(jnp.where(is_normal & ~known, 0.0, state), control)
+    moved = physics.process(jnp.where(is_normal & ~known, 0.0, state), inputs)
     return jnp.where(is_normal & ~known, state, moved)
 
 
 class LearnedPush(eqx.Module):
     """A learned process: state + network(state, push) (Kloss et al. 2021, pushing appendix).
 
-    `inputs` has the scales of what the network sees, `space` those of what changes in a step.
+    **Attributes:**
+
+    - `network`: of what it sees of a state, and the push.
+    - `features`: what it sees, in units of what states range over.
+    - `units`: the features in whose units it answers, those of what changes in a step.
     """
 
     network: Perceptron
-    inputs: Space
-    space: Space
+    features: Features
+    units: Features
 
-    def __call__(self, state: State, control: Control) -> State:
-        seen = self.inputs.network_input(state, control / PUSH_SCALE)
-        return state + self.space.unscaled(self.network(seen))
+    def __call__(self, state: State, inputs: Inputs) -> State:
+        seen = self.features(state, inputs / PUSH_SCALE)
+        return state + self.units.unscaled(self.network(seen))
 
 
 class PushHead(eqx.Module):
     """The head of process noise: a network of what it may see of the state, and of the push."""
 
     head: FeatureHead
-    inputs: Space
+    features: Features
 
-    def __call__(self, state: State, control: Control) -> Float[Array, " outputs"]:
-        return self.head(self.inputs.network_input(state, control / PUSH_SCALE))
+    def __call__(self, state: State, inputs: Inputs) -> Float[Array, " outputs"]:
+        return self.head(self.features(state, inputs / PUSH_SCALE))
 
 
 class ModeHead(eqx.Module):
@@ -71,25 +74,25 @@ class ModeHead(eqx.Module):
     """
 
     network: Perceptron
-    inputs: Space
+    features: Features
 
-    def __call__(self, state: State, control: Control) -> Float[Array, " 4"]:
-        output = self.network(self.inputs.network_input(state, control / PUSH_SCALE))
+    def __call__(self, state: State, inputs: Inputs) -> Float[Array, " 4"]:
+        output = self.network(self.features(state, inputs / PUSH_SCALE))
         contact = CERTAINTY * (state[STATE.index("s")] - 0.5)
         return output + contact * np.asarray([0.0, 1.0, 0.0, 1.0], output.dtype)
 
 
-def free_motion(state: State, control: Control) -> State:
+def free_motion(state: State, inputs: Inputs) -> State:
     """The pusher moves without touching the object, which stays; there is no normal."""
     none = jnp.zeros(3, state.dtype)
-    return jnp.concatenate([state[:5], state[5:7] + control, none])
+    return jnp.concatenate([state[:5], state[5:7] + inputs, none])
 
 
 class InContact(eqx.Module):
     """A process that is told that the push touches the object, whatever the state says of it."""
 
-    process: Callable[[State, Control], State]
+    process: Callable[[State, Inputs], State]
 
-    def __call__(self, state: State, control: Control) -> State:
+    def __call__(self, state: State, inputs: Inputs) -> State:
         is_contact = np.arange(state.size) == STATE.index("s")
-        return self.process(jnp.where(is_contact, 1.0, state), control)
+        return self.process(jnp.where(is_contact, 1.0, state), inputs)

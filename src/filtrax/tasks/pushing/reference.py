@@ -14,8 +14,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from filtrax.arrays import Context, Control, Key, Reading, Scalar, State
-from filtrax.linalg import precise, square_root
+from filtrax._types import Context, Inputs, Key, Reading, Scalar, State
+from filtrax.linalg import precise, root_sum
 from filtrax.noise import AbstractNoise, FixedNoise
 from filtrax.sensors import Measurement
 from filtrax.tasks.pushing.camera import MILLIMETRES, Camera
@@ -46,6 +46,9 @@ MOTION_STDS = (5.0, 5.0, 6.0)
 CONTACT_VARIANCE = 1e-3
 """Of the measured contact, which is right: the floor that learned noise has, too."""
 
+UNIFORM_STD = math.sqrt(1 / 12)
+"""Of a number that is uniform over an interval of length one."""
+
 HIDDEN = 0.03
 """What is seen so much closer than a point, in metres, hides it."""
 
@@ -64,11 +67,11 @@ class ReferenceProcess(eqx.Module):
         """The process for one sequence."""
         return ReferenceProcess(shape_of_number(context["shape"]), context["first"]["pose"][2])
 
-    def __call__(self, state: State, control: Control) -> State:
+    def __call__(self, state: State, inputs: Inputs) -> State:
         shape, orientation = self._object()
-        pose, contact = self.push(state, control, friction_of(state))
+        pose, contact = self.push(state, inputs, friction_of(state))
         touches = (state[9] >= 0.5) & contact[-1]
-        tip = tip_of(state) + control
+        tip = tip_of(state) + inputs
         _, point, normal = nearest(shape, pose, tip)
         touched = jnp.concatenate([point, normal, jnp.ones(1, state.dtype)])
         nothing = jnp.concatenate([tip, jnp.zeros(3, state.dtype)])
@@ -76,7 +79,7 @@ class ReferenceProcess(eqx.Module):
         return jnp.concatenate([pose[:2], turned, state[3:5], jnp.where(touches, touched, nothing)])
 
     def push(
-        self, state: State, control: Control, friction: Friction, **disturbance: Any
+        self, state: State, inputs: Inputs, friction: Friction, **disturbance: Any
     ) -> tuple[Float[Array, " 3"], Bool[Array, " small"]]:
         """The pose after a push, and in which of its small steps the pusher meets the object.
 
@@ -85,7 +88,7 @@ class ReferenceProcess(eqx.Module):
         shape, orientation = self._object()
         pose = jnp.append(state[:2], state[2] + orientation)
         tip = tip_of(state)
-        path = straight_path(tip, tip + control, SMALL_STEPS)
+        path = straight_path(tip, tip + inputs, SMALL_STEPS)
         contact = push_along(shape, pose, path, friction, **disturbance)
         return jnp.where(state[9] >= 0.5, contact.pose[-1], pose), contact.touches
 
@@ -131,25 +134,23 @@ class ReferenceNoise(AbstractNoise):
         """The noise for one sequence."""
         return ReferenceNoise(self.spreads, self.process.bind(context), context["shape"])
 
-    def __call__(self, state: State, control: Control) -> Float[Array, "10 10"]:
-        return square_root(self.covariance(state, control))
-
     @precise
-    def covariance(self, state: State, control: Control) -> Float[Array, "10 10"]:
+    def __call__(self, state: State, inputs: Inputs) -> Float[Array, "10 10"]:
         own = jax.tree.map(lambda numbers: numbers[self.number], self.spreads)
 
         def end(key):
             friction_key, key = jr.split(key)
             friction, disturb = disturbed(friction_of(state), own, key=friction_key)
-            return self.process.push(state, control, friction, disturb=disturb, key=key)
+            return self.process.push(state, inputs, friction, disturb=disturb, key=key)
 
         ends, contact = jax.vmap(end)(jr.split(jr.key(0), NUM_DRAWS))
         offsets = ends - ends.mean(0)[None]
         misses = (state[9] >= 0.5) & ~contact.any()
-        stds = jnp.asarray(FLOORS + CONTACT_STDS, state.dtype)
-        spread = offsets.T @ offsets / (NUM_DRAWS - 1)
-        anything = jnp.diag(jnp.asarray(MOTION_STDS, state.dtype) ** 2)
-        return jnp.diag(stds**2).at[:3, :3].add(jnp.where(misses, anything, spread))
+        spread = offsets.T / math.sqrt(NUM_DRAWS - 1)
+        anything = jnp.zeros_like(spread).at[:, :3].set(np.diag(MOTION_STDS))
+        floor = jnp.diag(jnp.asarray(FLOORS + CONTACT_STDS, state.dtype))
+        pose = root_sum(floor[:3, :3], jnp.where(misses, anything, spread))
+        return floor.at[:3, :3].set(pose)
 
 
 def reference_noise() -> AbstractNoise:
@@ -170,34 +171,35 @@ class ReferenceSensor(eqx.Module):
     frames_at_once: ClassVar[int] = FRAMES_AT_ONCE
     camera: Camera
 
-    def __call__(self, reading: Reading, context: Context, *, key: Key) -> Measurement:
-        del key
+    def __call__(
+        self, reading: Reading, inputs: Inputs, context: Context, *, key: Key | None = None
+    ) -> Measurement:
+        del inputs, key
         shape, space = shape_of_number(context["shape"]), observation_space().bind(context)
         pose, point = reading["pose"], reading["contact"][:2]
-        position, position_covariance, width = self._read(pose[:2])
-        touched, touched_covariance, _ = self._read(point)
+        position, position_factor, width = self._read(pose[:2])
+        touched, touched_factor, _ = self._read(point)
         angle = width / shape.even_pressure_length
         degrees = angle * (180 / math.pi)
         turned = _rounded(pose[2] - context["first"]["pose"][2], degrees)
         normal, contact = _rounded_direction(reading["contact"][2:4], angle), reading["contact"][4:]
         value = jnp.concatenate([position, turned[None], touched, normal, contact])
-        variances = jnp.stack([degrees**2, angle**2, angle**2]) / 12
-        covariance = jnp.diag(jnp.full(8, CONTACT_VARIANCE, value.dtype))
-        covariance = covariance.at[:2, :2].set(position_covariance)
-        covariance = covariance.at[3:5, 3:5].set(touched_covariance)
+        stds = UNIFORM_STD * jnp.stack([degrees, angle, angle])
+        factor = jnp.diag(jnp.full(8, math.sqrt(CONTACT_VARIANCE), value.dtype))
+        factor = factor.at[:2, :2].set(position_factor).at[3:5, 3:5].set(touched_factor)
         place = np.asarray([2, 5, 6])
-        covariance = covariance.at[place, place].set(variances)
+        factor = factor.at[place, place].set(stds)
         seen = self._seen(reading, context)
-        return Measurement(space.wrap(value), covariance, observed=seen)
+        return Measurement(space.wrap(value), factor=factor, observed=seen)
 
     def _read(
         self, place: Float[Array, " 2"]
     ) -> tuple[Float[Array, " 2"], Float[Array, "2 2"], Scalar]:
-        """A place on the table, read to a pixel; its covariance, and the width of the pixel."""
+        """A place on the table, read to a pixel; a factor of its covariance; the pixel's width."""
         pixel = jnp.floor(self.camera.project_position(place)) + 0.5
         slope = jax.jacfwd(self.camera.position_at)(pixel)
         width = jnp.sqrt(jnp.abs(slope[0, 0] * slope[1, 1] - slope[0, 1] * slope[1, 0]))
-        return self.camera.position_at(pixel), slope @ slope.T / 12, width
+        return self.camera.position_at(pixel), UNIFORM_STD * slope, width
 
     def _seen(self, reading: Reading, context: Context) -> Bool[Array, " 8"]:
         """Which components are not hidden by the arm."""

@@ -20,7 +20,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
-from filtrax.arrays import Key
+from filtrax._types import Key
 from filtrax.tasks.pushing.camera import MILLIMETRES, PLACE, TABLE_HEIGHT, WALL, Camera
 from filtrax.tasks.pushing.intersections import Hit, Rays, capsule, prism, signed_distances
 from filtrax.tasks.pushing.shapes import THICKNESS, TIP_RADIUS, Shape

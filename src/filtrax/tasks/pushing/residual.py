@@ -12,7 +12,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Key
+from filtrax._types import Key
 from filtrax.networks import Perceptron
 from filtrax.tasks.pushing.calibration import Calibration, Groups, predicted_end
 from filtrax.tasks.pushing.physics import Push, Touch, turned_left

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from filtrax.arrays import Context, Reading
+from filtrax._types import Context, Reading
 from filtrax.tasks.pushing.camera import Camera
 from filtrax.tasks.pushing.render import Image, Scene, render
 from filtrax.tasks.pushing.shapes import Shape, all_shapes

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int
 
-from filtrax.arrays import Key
-from filtrax.checks import check_known, check_whole
+from filtrax._checks import check_known, check_whole
+from filtrax._types import Key
 from filtrax.tasks.base import SPLITS
 from filtrax.tasks.pushing.contact import Friction
 from filtrax.tasks.pushing.disturbances import Spread, of_sequence, real_friction

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Scalar
-from filtrax.checks import check_known
+from filtrax._checks import check_known
+from filtrax._types import Scalar
 
 NAMES = (
     *("rect1", "rect2", "rect3", "tri1", "tri2", "tri3"),

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int
 
-from filtrax.arrays import Key, Scalar
+from filtrax._types import Key, Scalar
 from filtrax.tasks.pushing.contact import STEP, Friction, nearest, push_along, straight_path
 from filtrax.tasks.pushing.disturbances import Spread, disturbed
 from filtrax.tasks.pushing.physics import turned_left

@@ -6,11 +6,12 @@ differs from sequence to sequence. A circle looks the same always, and its orien
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 
-from filtrax.arrays import Observation, State
+from filtrax._types import Context, Inputs, Observation, State
+from filtrax.networks import Features
 from filtrax.spaces import Space
 
 STATE = ("x", "y", "theta", "l", "alpha", "rx", "ry", "nx", "ny", "s")
@@ -20,9 +21,6 @@ UNITS = ("mm", "mm", "°", "cm²", "°", "mm", "mm", "", "", "")
 """Of the components of the state."""
 
 BOUNDS = {"l": (0.1, 5000.0), "alpha": (0.1, 90.0), "s": (0.0, 1.0)}
-
-SYMMETRIC: Mapping[str, Any] = {"angles": {"theta": 360.0}, "from_context": {"theta": "period"}}
-"""The orientation has the period of the sequence's object, or 360 degrees where that is unknown."""
 
 STEP_SCALES = {
     **{"x": 10.0, "y": 10.0, "theta": 10.0, "l": 10.0, "alpha": 10.0},
@@ -34,17 +32,45 @@ RANGE_SCALES = STEP_SCALES | {"x": 50.0, "y": 50.0, "rx": 50.0, "ry": 50.0, "the
 """About what the components range over: the units of what networks are given."""
 
 
-def state_space(scale: Mapping[str, float] = STEP_SCALES, unseen: Sequence[str] = ()) -> Space:
-    """The space of states; networks may see other scales, and not all of it."""
-    return Space(STATE, bounds=BOUNDS, scale=scale, unseen=unseen, **SYMMETRIC)
+class PushingSpace(Space):
+    """A space in which the orientation has the period of a sequence's object.
+
+    Before `bind` has told which object that is, the period is 360 degrees.
+    """
+
+    def __init__(self, names: Sequence[str], bounds: Mapping[str, tuple[float, float]]):
+        super().__init__(names, angles={"theta": 360.0}, bounds=bounds)
+
+    def bind(self, context: Context) -> "PushingSpace":
+        """The space for one sequence."""
+        (theta,) = self.index("theta")
+        period = jnp.asarray(context["period"])
+        return eqx.tree_at(lambda space: space.periods[theta], self, period)
 
 
-def observation_space(scale: Mapping[str, float] = STEP_SCALES) -> Space:
+def state_space() -> PushingSpace:
+    """The space of states."""
+    return PushingSpace(STATE, BOUNDS)
+
+
+def observation_space() -> PushingSpace:
     """The space of observations: the state without what cannot be seen."""
-    seen = {name: scale[name] for name in OBSERVATION}
-    return Space(OBSERVATION, bounds={"s": BOUNDS["s"]}, scale=seen, **SYMMETRIC)
+    return PushingSpace(OBSERVATION, {"s": BOUNDS["s"]})
 
 
-def observe(state: State) -> Observation:
-    """What can be seen of a state."""
+def state_features(
+    scale: Mapping[str, float] = STEP_SCALES, unseen: Sequence[str] = ()
+) -> Features:
+    """What networks see of a state, and in which units they answer."""
+    return Features(state_space(), scale=scale, unseen=unseen)
+
+
+def observation_features() -> Features:
+    """What networks see of an observation, and in which units they answer."""
+    return Features(observation_space(), scale={name: STEP_SCALES[name] for name in OBSERVATION})
+
+
+def observe(state: State, inputs: Inputs) -> Observation:
+    """The part of a state that can be seen."""
+    del inputs
     return jnp.concatenate([state[:3], state[5:]])

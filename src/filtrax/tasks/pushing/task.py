@@ -11,10 +11,11 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
-from filtrax.arrays import Key
-from filtrax.checks import check_known, check_whole
-from filtrax.model import StateSpaceModel
+from filtrax._checks import check_known, check_whole
+from filtrax._types import Key
+from filtrax.networks import Features
 from filtrax.spaces import Space
+from filtrax.state_space import StateSpaceModel
 from filtrax.tasks.base import SPLITS, AbstractTask, Details, Sketch, View
 from filtrax.tasks.pushing.camera import Camera
 from filtrax.tasks.pushing.model import PushingModel, build_model
@@ -27,7 +28,9 @@ from filtrax.tasks.pushing.sketches import MEANINGS, projection, sketch
 from filtrax.tasks.pushing.space import (
     STATE,
     UNITS,
+    observation_features,
     observation_space,
+    state_features,
     state_space,
 )
 from filtrax.trajectory import Trajectory
@@ -110,6 +113,14 @@ class PushingTask(AbstractTask):
     def observation_space(self) -> Space:
         """What the components of a measurement mean."""
         return observation_space()
+
+    @property
+    def state_features(self) -> Features:
+        return state_features()
+
+    @property
+    def observation_features(self) -> Features:
+        return observation_features()
 
     @property
     def camera(self) -> Camera:
@@ -203,7 +214,7 @@ def trajectories(sequences: Sequences, looks: Any, arms: Float[Array, "n 3"]) ->
     return Trajectory(
         initial=states[:, 0],
         initial_covariance=np.tile(np.diag(np.square(INITIAL_STDS)), (count, 1, 1)),
-        controls=tips[:, 1:-1] - tips[:, :-2],
+        inputs=tips[:, 1:-1] - tips[:, :-2],
         readings={
             "pose": poses[:, 1:],
             "tip": tips[:, 1:-1],
@@ -218,7 +229,7 @@ def trajectories(sequences: Sequences, looks: Any, arms: Float[Array, "n 3"]) ->
             "arm": arms,
             "first": {"pose": poses[:, 0], "tip": tips[:, 0]},
         },
-        meaningless=jnp.asarray(theta)[None, :] & (periods == 0)[:, None],
+        undefined=jnp.asarray(theta)[None, :] & (periods == 0)[:, None],
     )
 
 

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from filtrax.arrays import Scalar
+from filtrax._types import Scalar
 from filtrax.tasks.pushing.shapes import TIP_RADIUS, Shape
 
 CLEARANCE = 8.0

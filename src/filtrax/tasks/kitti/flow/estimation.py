@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Scalar
+from filtrax._types import Scalar
+from filtrax.linalg import precise
 from filtrax.tasks.kitti.flow.pairs import Motion, prepared
 from filtrax.tasks.kitti.flow.refinement import Estimate, judged, refined
 from filtrax.tasks.kitti.flow.search import DISTANCES, PITCHES, TURNS, searched, searched_roughly
@@ -40,6 +41,7 @@ def velocities(motion: Motion, step: Scalar | float) -> tuple[Scalar, Scalar]:
     return motion[0] / step, -jnp.degrees(motion[1]) / step
 
 
+@precise
 def estimate(
     previous: Float[Array, "rows columns"], current: Float[Array, "rows columns"]
 ) -> Estimate:

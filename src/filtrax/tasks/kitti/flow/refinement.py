@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Scalar
+from filtrax._types import Scalar
 from filtrax.tasks.kitti.flow.pairs import (
     LOG_OUTLIER,
     Motion,

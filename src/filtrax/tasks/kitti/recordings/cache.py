@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 from jaxtyping import UInt8
 
-from filtrax.files import write_whole
+from filtrax._files import write_whole
 from filtrax.tasks.kitti.recordings.images import read_image, shrunk
 
 Progress = Callable[[int], None]

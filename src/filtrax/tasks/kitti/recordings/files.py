@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float
 from PIL import Image
 
-from filtrax.checks import check_known
-from filtrax.files import write_whole
+from filtrax._checks import check_known
+from filtrax._files import write_whole
 from filtrax.tasks.kitti.recordings.cache import cache_folders, cached_images
 from filtrax.tasks.kitti.recordings.drives import MEAN_STEP, Drive
 from filtrax.tasks.kitti.recordings.images import image_files

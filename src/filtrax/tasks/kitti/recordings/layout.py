@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from filtrax.checks import check_known
+from filtrax._checks import check_known
 from filtrax.tasks.kitti.recordings.images import has_images
 
 CAMERAS = ("image_0", "image_1", "image_2", "image_3")

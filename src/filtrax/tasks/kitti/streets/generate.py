@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import UInt8
 
-from filtrax.checks import check_known
+from filtrax._checks import check_known
 from filtrax.tasks.kitti.camera import CAMERA_OFFSETS, COLOR_CAMERAS, views
 from filtrax.tasks.kitti.recordings.drives import Drive
 from filtrax.tasks.kitti.streets.light import lights

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from filtrax.checks import check_known
+from filtrax._checks import check_known
 from filtrax.tasks.pushing.shapes import NAMES
 
 PATTERN = "push_endpoints*.csv*"

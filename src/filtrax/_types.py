@@ -1,8 +1,8 @@
 """Array aliases.
 
 Axes have fixed letters everywhere: `x` state, `z` observation, `n` points or particles,
-`t` time, `b` batch. Functions are written for one step of one sequence; whoever has more
-of them maps over the extra axes.
+`t` time, `b` batch. Functions are written for one step of one sequence; further axes are
+mapped over.
 """
 
 from typing import Any, TypeAlias
@@ -19,18 +19,18 @@ Observation: TypeAlias = Float[Array, " z"]
 Scalar: TypeAlias = Float[Array, ""]
 
 Seen: TypeAlias = Bool[Array, ""] | Bool[Array, " z"]
-"""What was observed: all of a measurement or nothing (a scalar), or each component."""
+"""A mask of a measurement: one entry for the whole of it, or one for each component."""
 
 Key: TypeAlias = PRNGKeyArray
 
 Keys: TypeAlias = TypedKey[Array, " n"]
 """Several keys, made by `jax.random.key`."""
 
-Control: TypeAlias = Any
-"""Whatever acts on the system during a step: any pytree of arrays, or None."""
+Inputs: TypeAlias = Any
+"""All that is known at a step, like a command or a time step: any pytree of arrays, or None."""
 
 Reading: TypeAlias = Any
 """Raw sensor data of one step: any pytree of arrays."""
 
 Context: TypeAlias = Any
-"""What is constant over a sequence: any pytree of arrays, or None."""
+"""All that is constant over a sequence: any pytree of arrays, or None."""

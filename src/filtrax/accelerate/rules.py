@@ -8,10 +8,21 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import JaxprEqn
 from jaxtyping import Array
 
-from filtrax.tiles import Joined, Part, filled, indices, moved, multiplied, shape_of, widened, zero
+from filtrax.accelerate import matrices
+from filtrax.accelerate._jax import JaxprEqn
+from filtrax.accelerate.tiles import (
+    Joined,
+    Part,
+    filled,
+    indices,
+    moved,
+    multiplied,
+    shape_of,
+    widened,
+    zero,
+)
 
 
 class NoKernelError(Exception):
@@ -125,6 +136,13 @@ def _sum(equation: JaxprEqn, tile: Array) -> Array:
     return tile.sum([1 + axis for axis in equation.params["axes"]], dtype=tile.dtype)
 
 
+def _max(equation: JaxprEqn, tile: Array) -> Array:
+    axes = [1 + axis for axis in equation.params["axes"]]
+    inside = filled(jnp.ones(tile.shape, bool), shape_of(equation.invars[0]))
+    largest = jnp.where(inside, tile, jnp.full((), -jnp.inf, tile.dtype)).max(axes)
+    return filled(largest, _shape(equation))
+
+
 def _all(equation: JaxprEqn, tile: Array) -> Array:
     shape = shape_of(equation.invars[0])
     return ~_any(equation, filled(~tile, shape))
@@ -223,6 +241,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "squeeze": _reshape,
     "transpose": _transpose,
     "reduce_sum": _sum,
+    "reduce_max": _max,
     "reduce_and": _all,
     "reduce_or": _any,
     "slice": _slice,
@@ -232,5 +251,13 @@ RULES: dict[str, Callable[..., Any]] = {
     "unstack": _unstack,
     "split": _split,
     "dot_general": _dot,
+    "filtrax_product": lambda *operands: [matrices.product(*operands)],
+    "filtrax_root_sum": matrices.root_sum,
+    "filtrax_array_update": matrices.array_update,
+    "filtrax_inverse": lambda *operands: [matrices.inverse(*operands)],
+    "filtrax_log_determinant": lambda *operands: [matrices.log_determinant(*operands)],
+    "filtrax_canonical": lambda *operands: [matrices.canonical(*operands)],
+    "filtrax_cholesky": lambda *operands: [matrices.cholesky(*operands)],
+    "filtrax_square_root": lambda *operands: [matrices.square_root(*operands)],
 }
 """How tiles become tiles, by the name of an operation: not every version of JAX has them all."""

@@ -10,11 +10,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import JaxprEqn
 from jaxtyping import Array
 
-from filtrax.tile_rules import ELEMENTWISE, parts_of
-from filtrax.tiles import Joined, Value, dtype_of, shape_of, tile_of
+from filtrax.accelerate._jax import JaxprEqn
+from filtrax.accelerate.rules import ELEMENTWISE, parts_of
+from filtrax.accelerate.tiles import Joined, Value, dtype_of, shape_of, tile_of
 
 
 def by_parts(

@@ -4,8 +4,9 @@ import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 
-from filtrax.arrays import Key
-from filtrax.filters.sigma_points import AbstractSigmaPointFilter, Scattered, SigmaPoints
+from filtrax._types import Key
+from filtrax.filters.base import require_key
+from filtrax.filters.sigma_points import AbstractSigmaPointFilter, Samples, SigmaPoints
 from filtrax.linalg import whiten
 
 
@@ -30,18 +31,16 @@ class MonteCarloUnscentedKalmanFilter(AbstractSigmaPointFilter):
         if self.num_samples < 1:
             raise ValueError(f"`num_samples` must be at least 1, got {self.num_samples}.")
 
-    def points(self, size: int, dtype, *, key: Key) -> SigmaPoints:
+    def points(self, size: int, dtype, *, key: Key | None = None) -> SigmaPoints:
         if self.num_samples <= size:
             raise ValueError(
                 f"`num_samples` must exceed the {size} components of the state, because fewer "
                 f"samples cannot be whitened: got {self.num_samples}."
             )
-        samples = whiten(jr.normal(key, (self.num_samples, size), dtype))
-        weights = (jnp.zeros((), dtype), jnp.asarray(1 / self.num_samples, dtype))
+        key = require_key(key, self)
         return SigmaPoints(
-            offsets=Scattered(samples),
-            counts=(1, self.num_samples),
-            mean_weights=weights,
-            covariance_weights=weights,
+            offsets=Samples(whiten(jr.normal(key, (self.num_samples, size), dtype))),
+            weights=jnp.full(self.num_samples, 1 / self.num_samples, dtype),
+            spread=jnp.zeros((), dtype),
             about_centre=jnp.asarray(False),
         )

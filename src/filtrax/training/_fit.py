@@ -1,5 +1,6 @@
 """Training by gradient descent through the filter."""
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,21 +10,22 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
-from filtrax.arrays import Key
+from filtrax import _hooks
+from filtrax._types import Key
 from filtrax.filters import AbstractFilter
-from filtrax.filters.run import check_sequence
+from filtrax.filters._run import check_sequence
 from filtrax.losses import Loss
-from filtrax.model import StateSpaceModel
+from filtrax.state_space import StateSpaceModel
 from filtrax.training.objectives import Objective, filtering
-from filtrax.training.parts import trainable, warn_of_hidden_parameters
+from filtrax.training.parts import describe, trainable, warn_of_hidden_parameters
 from filtrax.training.step import Augment, Learner, Recipe, update
 from filtrax.trajectory import TIMED, Trajectory
 
 
 class History(eqx.Module):
-    """What happened in each training step.
+    """Losses and gradients of each training step.
 
     `gradient_norm` is the norm before clipping, `clipped_norm` the one the optimizer saw.
     """
@@ -34,7 +36,7 @@ class History(eqx.Module):
 
 
 class Progress(eqx.Module):
-    """What a progress callback is told: steps done, steps in all, and the latest mean loss."""
+    """Steps done, steps in all and the latest mean loss, for a progress callback."""
 
     step: int
     num_steps: int
@@ -58,10 +60,10 @@ class DivergenceError(RuntimeError):
 
 
 class _State(eqx.Module):
-    """What one step of the loop hands to the next."""
+    """The state of the loop, which a step hands to the next."""
 
     learner: Learner
-    step: Any
+    step: Int[Array, ""]
     diverged: Bool[Array, ""]
     records: dict[str, Float[Array, " steps"]]
 
@@ -85,12 +87,17 @@ def fit(
 ) -> tuple[Any, Any, History]:
     """Minimizes an objective over the named parts of a filter and a model.
 
+    Before the first step it logs the names and sizes of all arrays that it trains, at level INFO of
+    the logger "filtrax", and on the error stream where no logging is set up;
+    `logging.getLogger("filtrax").setLevel("WARNING")` switches that off.
+
     **Arguments:**
 
     - `data`: trajectories with a leading axis (`trajectory.stack` makes them), or a single one.
-    - `loss`, `objective`: what is minimized; a loss is short for `filtering(loss)`.
+    - `loss`, `objective`: the function to minimize; a loss is short for `filtering(loss)`.
     - `train`: the parts to train, named from the roots "model" and "filter", as in
-      `("model.sensor.noise", "filter.scaling")`. All else stays as it is, bit for bit.
+      `("model.sensor.noise", "filter.scaling")`. All else stays as it is, bit for bit, and so do
+      given arrays (`filtrax.given`).
     - `optimizer`, `num_steps`, `batch_size`: batches are drawn without replacement, in a new
       order whenever the data are used up; data of fewer trajectories are one batch.
     - `augment`: applied to each trajectory that is drawn, for instance
@@ -114,6 +121,7 @@ def fit(
     model = eqx.nn.inference_mode(model, value=False)
     warn_of_hidden_parameters(filt, model)
     parameters, rest = eqx.partition((filt, model), trainable(filt, model, train))
+    _log("Arrays to train:\n" + describe(filt, model, train))
     if objective is None:
         assert loss is not None
         objective = filtering(loss)
@@ -126,10 +134,12 @@ def fit(
         diverged=jnp.asarray(False),
         records={name: jnp.full(num_steps, jnp.nan, data.initial.dtype) for name in names},
     )
+    accelerate = _hooks.accelerated()
     done = 0
     while done < num_steps:
         end = min(done + callback_every, num_steps)
-        state = _train_until(recipe, rest, data, batch_size, key, state, jnp.asarray(end))
+        arguments = (recipe, rest, data, batch_size, key, state, jnp.asarray(end), accelerate)
+        state = _train_until(*arguments)
         if state.diverged:
             failed = int(state.step) - 1
             history = _history(state.records, failed + 1)
@@ -142,13 +152,14 @@ def fit(
 
 
 @eqx.filter_jit
-def _train_until(recipe, rest, data, batch_size, key, state, end):
+def _train_until(recipe, rest, data, batch_size, key, state, end, accelerate):
     # A loop whose end is traced: one compilation serves chunks of any length.
-    return jax.lax.while_loop(
-        lambda state: (state.step < end) & ~state.diverged,
-        lambda state: _step(recipe, rest, data, batch_size, key, state),
-        state,
-    )
+    with _hooks.acceleration(accelerate):
+        return jax.lax.while_loop(
+            lambda state: (state.step < end) & ~state.diverged,
+            lambda state: _step(recipe, rest, data, batch_size, key, state),
+            state,
+        )
 
 
 def _step(recipe, rest, data, batch_size, key, state):
@@ -170,8 +181,8 @@ def _draw(data: Trajectory, size: int, step: Array, key: Key) -> Trajectory:
     total = data.initial.shape[0]
     per_pass = total // size
     order = jr.permutation(jr.fold_in(key, step // per_pass), total)
-    chosen = jax.lax.dynamic_slice_in_dim(order, (step % per_pass) * size, size)
-    return jax.tree.map(lambda leaf: leaf[chosen], data)
+    numbers = jax.lax.dynamic_slice_in_dim(order, (step % per_pass) * size, size)
+    return jax.tree.map(lambda leaf: leaf[numbers], data)
 
 
 def as_data_set(data: Trajectory, model: StateSpaceModel) -> Trajectory:
@@ -185,11 +196,12 @@ def as_data_set(data: Trajectory, model: StateSpaceModel) -> Trajectory:
     if data.initial.ndim == 1:
         data = jax.tree.map(lambda leaf: leaf[None], data)
     size = model.state_space.size
-    count = data.initial.shape[0]
-    if data.initial.shape != (count, size):
+    if data.initial.ndim != 2 or size not in (None, data.initial.shape[1]):
         raise ValueError(
-            f"`data.initial` must have shape (trajectories, {size}), got {data.initial.shape}."
+            f"`data.initial` must have shape (trajectories, {size or 'components'}), got "
+            f"{data.initial.shape}."
         )
+    count, size = data.initial.shape
     for leaf in jax.tree.leaves(data):
         if leaf.shape[:1] != (count,):
             raise ValueError(
@@ -211,6 +223,16 @@ def as_data_set(data: Trajectory, model: StateSpaceModel) -> Trajectory:
 def _finished(parameters: Any, rest: Any) -> tuple[Any, Any]:
     filt, model = eqx.combine(parameters, rest)
     return filt, eqx.nn.inference_mode(model)
+
+
+def _log(text: str) -> None:
+    """Logs at level INFO; a program that never set up logging sees it, too."""
+    logger = logging.getLogger("filtrax")
+    if logger.level == logging.NOTSET and not logger.hasHandlers():
+        record = logger.makeRecord(logger.name, logging.INFO, "", 0, text, (), None)
+        logging.StreamHandler().handle(record)
+    else:
+        logger.info(text)
 
 
 def _history(records: dict[str, Array], count: int) -> History:

@@ -1,4 +1,4 @@
-"""The model: what `simulate` draws, what `bind` binds, and what is checked."""
+"""The state-space model: draws of `simulate`, parts that are bound, and checks."""
 
 import equinox as eqx
 import jax
@@ -9,6 +9,7 @@ import pytest
 
 from filtrax import (
     DirectSensor,
+    Features,
     Gaussian,
     Measurement,
     ResidualProcess,
@@ -18,7 +19,7 @@ from filtrax import (
     heteroscedastic_noise,
     simulate,
 )
-from filtrax.model import check_model
+from filtrax.state_space import check_model
 
 A = np.asarray([[0.9, 0.2], [-0.1, 0.8]])
 B = np.asarray([1.0, -2.0])
@@ -31,9 +32,9 @@ def linear_model(**parts):
     parts = {
         "state_space": Space(("x", "v")),
         "observation_space": Space(("z",)),
-        "process": lambda state, control: jnp.asarray(A) @ state + jnp.asarray(B) * control,
+        "process": lambda state, inputs: jnp.asarray(A) @ state + jnp.asarray(B) * inputs,
         "process_noise": constant_noise(Q),
-        "observe": lambda state: jnp.asarray(H) @ state,
+        "observe": lambda state, inputs: jnp.asarray(H) @ state,
         "sensor": DirectSensor(constant_noise([[R]])),
     } | parts
     return StateSpaceModel(**parts)
@@ -51,10 +52,10 @@ def assert_moments(samples, mean, covariance):
 
 
 def test_simulated_states_and_readings_have_the_moments_of_the_model(key):
-    # The joint moments of two steps reject a control that acts late, readings of the state
+    # The joint moments of two steps reject inputs that act late, readings of the state
     # before, process noise that is left out or drawn twice, and correlated draws.
-    controls = jnp.asarray([3.0, -1.0])
-    draw = jax.jit(jax.vmap(lambda key: simulate(linear_model(), PRIOR, controls, key=key)))
+    inputs = jnp.asarray([3.0, -1.0])
+    draw = jax.jit(jax.vmap(lambda key: simulate(linear_model(), PRIOR, inputs=inputs, key=key)))
     drawn = draw(jr.split(key, 20_000))
     samples = np.concatenate(
         [np.asarray(drawn.states).reshape(-1, 4), np.asarray(drawn.readings).reshape(-1, 2)], 1
@@ -75,10 +76,11 @@ def test_simulated_states_and_readings_have_the_moments_of_the_model(key):
 
 
 def test_simulated_process_noise_depends_on_the_state_before_the_step(key):
-    noise = heteroscedastic_noise(lambda state, control: state * control, [0.0, 0.0])
-    model = linear_model(process=lambda state, control: 0 * state, process_noise=noise)
+    noise = heteroscedastic_noise(lambda state, inputs: state * inputs, [0.0, 0.0])
+    model = linear_model(process=lambda state, inputs: 0 * state, process_noise=noise)
     prior = Gaussian([2.0, 3.0], np.zeros((2, 2)))
-    draw = jax.jit(jax.vmap(lambda key: simulate(model, prior, jnp.asarray([5.0]), key=key)))
+    inputs = jnp.asarray([5.0])
+    draw = jax.jit(jax.vmap(lambda key: simulate(model, prior, inputs=inputs, key=key)))
     states = np.asarray(draw(jr.split(key, 20_000)).states[:, 0])
     assert_moments(states, np.zeros(2), np.diag([100.0, 225.0]))
 
@@ -86,7 +88,7 @@ def test_simulated_process_noise_depends_on_the_state_before_the_step(key):
 def test_simulated_angles_are_wrapped(key):
     model = linear_model(
         state_space=Space(("x", "v"), angles={"v": 360.0}),
-        process=lambda state, control: state + jnp.asarray([0.0, 100.0]),
+        process=lambda state, inputs: state + jnp.asarray([0.0, 100.0]),
     )
     states = jax.jit(lambda key: simulate(model, PRIOR, num_steps=50, key=key).states)(key)
     assert (states[:, 1] >= -180).all()
@@ -95,9 +97,9 @@ def test_simulated_angles_are_wrapped(key):
     assert states[:, 1].max() > 50
 
 
-def test_simulate_needs_either_controls_or_a_number_of_steps(key):
-    for arguments in ({}, {"controls": jnp.zeros(3), "num_steps": 3}):
-        with pytest.raises(ValueError, match="either `controls` or `num_steps`"):
+def test_simulate_needs_either_inputs_or_a_number_of_steps(key):
+    for arguments in ({}, {"inputs": jnp.zeros(3), "num_steps": 3}):
+        with pytest.raises(ValueError, match="either `inputs` or `num_steps`"):
             simulate(linear_model(), PRIOR, key=key, **arguments)
 
 
@@ -107,7 +109,7 @@ class _Heavy(eqx.Module):
     def bind(self, context):
         return _Heavy(self.mass * context)
 
-    def __call__(self, state, control=None):
+    def __call__(self, state, inputs):
         return state / self.mass
 
 
@@ -135,16 +137,16 @@ def test_simulate_binds_the_context_and_keeps_it(key):
 
 
 def test_a_residual_process_adds_the_networks_output_in_natural_units():
-    space = Space(("x", "v"), scale={"x": 10.0, "v": 2.0})
+    features = Features(Space(("x", "v")), scale={"x": 10.0, "v": 2.0})
     seen = []
 
-    def network(inputs):
-        seen.append(np.asarray(inputs))
+    def network(features):
+        seen.append(np.asarray(features))
         return jnp.asarray([0.5, -1.0])
 
-    process = ResidualProcess(network, space)
-    control = {"a": jnp.asarray([[7.0]]), "b": jnp.asarray(8.0)}
-    after = process(jnp.asarray([30.0, 4.0]), control)
+    process = ResidualProcess(network, features)
+    inputs = {"a": jnp.asarray([[7.0]]), "b": jnp.asarray(8.0)}
+    after = process(jnp.asarray([30.0, 4.0]), inputs)
     np.testing.assert_allclose(seen[0], [3.0, 2.0, 7.0, 8.0])
     np.testing.assert_allclose(after, [35.0, 2.0])
     np.testing.assert_allclose(process(jnp.asarray([30.0, 4.0]), None), [35.0, 2.0])
@@ -153,9 +155,12 @@ def test_a_residual_process_adds_the_networks_output_in_natural_units():
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"process": lambda x, u: x[:1]}, r"process\(state, control\)` must have shape \(2,\)"),
+        ({"process": lambda x, u: x[:1]}, r"process\(state, inputs\)` must have shape \(2,\)"),
         ({"process_noise": constant_noise([1.0] * 3)}, r"process_noise.*\(2, 2\), got \(3, 3\)"),
-        ({"observe": lambda x: x}, r"observe\(state\)` must have shape \(1,\), got \(2,\)"),
+        (
+            {"observe": lambda x, u: x},
+            r"observe\(state, inputs\)` must have shape \(1,\), got \(2,\)",
+        ),
         ({"state_space": Space(("x",))}, r"`prior.mean` must have shape \(1,\), got \(2,\)"),
         ({"observation_space": Space(("y", "z"))}, r"measurement` must have shape \(2,\)"),
     ],

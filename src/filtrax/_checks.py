@@ -1,19 +1,61 @@
-"""Checks of what a user passes in, made before anything runs.
+"""Checks of arguments, made before anything runs.
 
 Each message says what must hold, what was found, and names the argument. Shapes are checked
 always; values only when they are known, that is outside of `jit`, `grad` and `vmap`.
 """
 
 import difflib
+import functools
+import inspect
 import numbers
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array
+
+Target = TypeVar("Target", bound=Callable)
+
+
+def keyword_only(form: str, **renamed: str) -> Callable[[Target], Target]:
+    """Makes calls in an older form of a function or a class fail with a sentence.
+
+    **Arguments:**
+
+    - `form`: the call as it should be, which the sentence quotes.
+    - `renamed`: new names of arguments, by their old ones.
+    """
+
+    def guarded(function: Callable) -> Callable:
+        kinds = {name: p.kind for name, p in inspect.signature(function).parameters.items()}
+        positional = sum(kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for kind in kinds.values())
+        bound = int(next(iter(kinds)) == "self")
+
+        @functools.wraps(function)
+        def wrapped(*args, **kwargs):
+            if len(args) > positional:
+                raise TypeError(
+                    f"All but the first {positional - bound} arguments must be given by name, got "
+                    f"{len(args) - bound} in a row: {form}."
+                )
+            for old, new in renamed.items():
+                if old in kwargs:
+                    raise TypeError(f"`{old}` is called `{new}` now: {form}.")
+            return function(*args, **kwargs)
+
+        return wrapped
+
+    def decorate(target: Target) -> Target:
+        if not isinstance(target, type):
+            return cast(Target, guarded(target))
+        cls: Any = target
+        cls.__init__ = guarded(cls.__init__)
+        return cls
+
+    return decorate
 
 
 def as_float(value: Any) -> Array:
@@ -34,7 +76,7 @@ def as_arrays(tree: Any) -> Any:
 
 
 def is_concrete(tree: Any) -> bool:
-    """Whether the values of all arrays in a tree are known (no tracer among them)."""
+    """Tells if the values of all arrays in a tree are known (no tracer among them)."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
 
 
@@ -42,6 +84,25 @@ def check_shape(name: str, array: Any, expected: tuple[int, ...]) -> None:
     """Raises unless the array has the expected shape."""
     if jnp.shape(array) != expected:
         raise ValueError(f"`{name}` must have shape {expected}, got {jnp.shape(array)}.")
+
+
+def check_signature(
+    name: str, part: Any, arguments: Sequence[str], keywords: Sequence[str] = ()
+) -> None:
+    """Raises unless a part of a model can be called with these arguments."""
+    form = f"{name}({', '.join([*arguments, *('*' for _ in keywords[:1]), *keywords])})"
+    if not callable(part):
+        raise TypeError(f"`{name}` must be callable as `{form}`, got a {type(part).__name__}.")
+    try:
+        signature = inspect.signature(part)
+    except (TypeError, ValueError):  # of a builtin, say
+        return
+    try:
+        signature.bind(*arguments, **dict.fromkeys(keywords))
+    except TypeError as error:
+        raise TypeError(
+            f"`{name}` must be callable as `{form}`, got `{name}{signature}`: {error}."
+        ) from error
 
 
 def check_covariance(name: str, matrix: Array) -> None:

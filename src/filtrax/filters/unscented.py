@@ -8,8 +8,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from filtrax.arrays import Key
-from filtrax.filters.sigma_points import AbstractSigmaPointFilter, Paired, SigmaPoints
+from filtrax._given import given_field
+from filtrax._types import Key
+from filtrax.filters.sigma_points import AbstractSigmaPointFilter, Pairs, SigmaPoints
+
+CLOSEST = 0.1
+"""Points that are closer to the mean, in standard deviations, are infinitesimal where precision is
+single: the second difference of their images is rounding there."""
 
 
 class AbstractScaling(eqx.Module):
@@ -19,13 +24,21 @@ class AbstractScaling(eqx.Module):
     def parameters(self, size: int, dtype) -> tuple[Array, Array, Array]:
         """α > 0, n + κ > 0 and β for a state of n components."""
 
+    @abc.abstractmethod
+    def distance(self, size: int) -> float | None:
+        """√(n + λ), the distance of points from the mean; None where it is not known yet."""
+
+    @abc.abstractmethod
+    def subtracts(self, size: int) -> bool:
+        """Whether a covariance may be no sum of squares: its centre counts less than nothing."""
+
 
 class Scaling(AbstractScaling):
     """Fixed scaling. The defaults are the paper's, under which all weights are equal."""
 
-    alpha: float | Array = 1.0
-    kappa: float | Array = 0.5
-    beta: float | Array = 0.0
+    alpha: float | Array = given_field(default=1.0)
+    kappa: float | Array = given_field(default=0.5)
+    beta: float | Array = given_field(default=0.0)
 
     def parameters(self, size: int, dtype) -> tuple[Array, Array, Array]:
         known = [v for v in (self.alpha, self.kappa) if isinstance(v, float | int)]
@@ -38,6 +51,21 @@ class Scaling(AbstractScaling):
         alpha, spread, beta = (jnp.asarray(number, dtype) for number in numbers)
         # Stays fixed in training even where the numbers are arrays, as in a sweep over kappa.
         return jax.lax.stop_gradient((alpha, spread, beta))
+
+
+    def distance(self, size: int) -> float | None:
+        numbers = self.alpha, self.kappa
+        if not all(isinstance(number, float | int) for number in numbers):
+            return None
+        return float(self.alpha) * math.sqrt(size + float(self.kappa))
+
+    def subtracts(self, size: int) -> bool:
+        numbers = self.alpha, self.kappa, self.beta
+        if not all(isinstance(number, float | int) for number in numbers):
+            return True
+        alpha, kappa, beta = map(float, numbers)
+        centre = 2 - size / (alpha**2 * (size + kappa)) - alpha**2 + beta
+        return centre < 0 and beta < alpha**2
 
 
 class LearnedScaling(AbstractScaling):
@@ -61,6 +89,14 @@ class LearnedScaling(AbstractScaling):
         values = (jnp.exp(self.log_alpha), jnp.exp(self.log_spread), self.beta)
         alpha, spread, beta = (value.astype(dtype) for value in values)
         return alpha, spread, beta
+
+
+    def distance(self, size: int) -> None:
+        del size
+
+    def subtracts(self, size: int) -> bool:
+        del size
+        return True
 
 
 class UnscentedKalmanFilter(AbstractSigmaPointFilter):
@@ -90,24 +126,27 @@ class UnscentedKalmanFilter(AbstractSigmaPointFilter):
     redraw: bool = eqx.field(default=True, static=True)
     drop_negative_centre: bool = eqx.field(default=False, static=True)
 
-    def points(self, size: int, dtype, *, key: Key) -> SigmaPoints:
+    def points(self, size: int, dtype, *, key: Key | None = None) -> SigmaPoints:
         del key
         alpha, spread, beta = self.scaling.parameters(size, dtype)
         width = alpha**2 * spread  # n + λ
         centre = 1 - size / width
-        centre_covariance = centre + 1 - alpha**2 + beta
-        negative = centre_covariance < 0
-        dropped = self.drop_negative_centre & negative
+        in_covariance = centre + 1 - alpha**2 + beta
         rest = beta - alpha**2
+        negative = in_covariance < 0
+        dropped = self.drop_negative_centre & negative
         squares = negative & (rest >= 0)
-        pairs = (0.5 / width,) * 2
+        in_squares = jnp.where(squares, rest, in_covariance)
         return SigmaPoints(
-            offsets=Paired(jnp.sqrt(width)),
-            counts=(1, size, size),
-            mean_weights=(centre, *pairs),
-            covariance_weights=(
-                jnp.where(dropped, 0.0, jnp.where(squares, rest, centre_covariance)),
-                *pairs,
-            ),
+            offsets=Pairs(jnp.sqrt(width)),
+            weights=jnp.full(2 * size, 0.5 / width),
+            spread=jnp.where(dropped, 0.0, in_squares),
             about_centre=dropped | squares,
+            infinitesimal=self._infinitesimal(size, dtype),
+            subtracts=not self.drop_negative_centre and self.scaling.subtracts(size),
         )
+
+    def _infinitesimal(self, size: int, dtype) -> bool:
+        """Whether points are known to be too close for differences in this precision."""
+        distance = self.scaling.distance(size)
+        return distance is not None and distance < CLOSEST and jnp.finfo(dtype).bits < 64

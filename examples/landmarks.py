@@ -1,0 +1,62 @@
+"""Localize a robot by ranges and bearings to known landmarks, at irregular times.
+
+`inputs` hold what is known at each step: the time since the last one, the command, and which two
+landmarks are seen. Some steps follow another at the same time: nothing moves, and Q is zero.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array
+
+import filtrax
+
+pose = filtrax.Space(("x", "y", "heading"), angles=("heading",))
+polar = filtrax.Space(("range", "range 2", "bearing", "bearing 2"), angles=("bearing", "bearing 2"))
+landmarks = jnp.asarray([[-2.0, 6.0], [9.0, 9.0], [11.0, -2.0], [2.0, -5.0]])
+
+
+class Diffusion(filtrax.noise.AbstractNoise):
+    """Independent noise whose variance grows with the time between two steps."""
+
+    std: Array = eqx.field(converter=jnp.asarray)
+    size = 3
+
+    def __call__(self, state, inputs):
+        return jnp.diag(self.std * jnp.sqrt(inputs["dt"]))
+
+
+def drive(state, inputs):
+    heading, (speed, turn) = state[2], inputs["command"]
+    velocity = jnp.stack([speed * jnp.cos(heading), speed * jnp.sin(heading), turn])
+    return state + inputs["dt"] * velocity
+
+
+def see(state, inputs):
+    dx, dy = (landmarks[inputs["seen"]] - state[:2]).T
+    return jnp.concatenate([jnp.hypot(dx, dy), jnp.arctan2(dy, dx) - state[2]])
+
+
+model = filtrax.StateSpaceModel(
+    state_space=pose, observation_space=polar,
+    process=drive, process_noise=Diffusion([0.1, 0.1, 0.05]),
+    observe=see, sensor=filtrax.DirectSensor(filtrax.constant_noise([0.2, 0.2, 0.03, 0.03])),
+)  # fmt: skip
+prior = filtrax.Gaussian(jnp.zeros(3), jnp.diag(jnp.asarray([1.0, 1.0, 0.04])))
+inputs = {
+    "dt": (0.3 * jr.exponential(jr.key(0), (100,))).at[3::4].set(0.0),
+    "command": jnp.tile(jnp.asarray([1.0, 0.2]), (100, 1)),
+    "seen": jnp.stack([jnp.arange(100) % 4, (jnp.arange(100) + 1) % 4], axis=1),
+}
+tour = filtrax.simulate(model, prior, inputs=inputs, key=jr.key(1))
+
+
+def filtered(model):
+    ekf = filtrax.ExtendedKalmanFilter()
+    return filtrax.run(ekf, model, prior, tour.readings, inputs=inputs)
+
+
+distance = filtrax.metrics.mean_distance(filtered(model).beliefs, tour.states, pose, ("x", "y"))
+gradient = eqx.filter_grad(lambda model: filtered(model).log_likelihood)(model)
+print(f"mean distance to the true position: {distance:.3f} m")
+print(f"gradient of the log likelihood by the process noise: {gradient.process_noise.std}")

@@ -1,0 +1,185 @@
+"""Rules of the operations on small matrices, in a kernel where matrices are tiles.
+
+`filtrax.accelerate.rules` says what a rule is. Rows and columns cannot be addressed there: a row is
+a sum over all rows, with zeros in the place of the others.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from filtrax.accelerate._jax import JaxprEqn
+from filtrax.accelerate.tiles import filled, indices, multiplied, shape_of, widened
+
+
+def product(equation: JaxprEqn, left: Array, right: Array) -> Array:
+    """A B."""
+    return filled(multiplied(left, right), shape_of(equation.outvars[0]))
+
+
+def cholesky(equation: JaxprEqn, matrices: Array) -> Array:
+    """Lᵀ, row by row; what a row u explains is then taken from what is left of A: A - uᵀ u."""
+    shape, (rows, columns) = shape_of(equation.outvars[0]), _places(matrices)
+
+    def step(j, state):
+        rest, upper = state
+        row = _selected(rest, rows == j)
+        pivot = jnp.where(columns == j, row, jnp.zeros_like(row)).sum(-1, keepdims=True)
+        inverse = 1 / pivot
+        rest = rest - _swap(row) * (row * inverse)
+        row = jnp.where(columns < j, jnp.zeros_like(row), row * (jnp.sqrt(pivot) * inverse))
+        return rest, jnp.where(rows == j, row, upper)
+
+    _, upper = _loop(shape[-1], step, (matrices, jnp.zeros_like(matrices)))
+    return filled(_swap(upper), shape)
+
+
+def square_root(equation: JaxprEqn, matrices: Array) -> Array:
+    """L of a singular A, too, as `small_matrices.any_square_root`.
+
+    The factor of A with roundings is computed only where a sequence of the program has no other.
+    """
+    size, (rows, columns) = shape_of(equation.outvars[0])[-1], _places(matrices)
+    on_diagonal = rows == columns
+    fixed = on_diagonal & (matrices == 0)
+    regular = jnp.where(fixed, jnp.ones_like(matrices), matrices)
+    plain = cholesky(equation, regular)
+    # A pivot that fails spoils all that come after it, so the last one tells.
+    at_last = (rows == size - 1) & (columns == size - 1)
+    last = jnp.where(at_last, plain, jnp.zeros_like(plain)).sum((-2, -1), keepdims=True)
+    failed = ~(jnp.abs(last) < jnp.inf)
+
+    def restored():
+        roundings = 1 + size * (size + 1) * jnp.finfo(matrices.dtype).eps
+        return cholesky(equation, jnp.where(on_diagonal, regular * roundings, regular))
+
+    some = failed.astype(jnp.int32).sum() > 0
+    factor = jnp.where(failed, jax.lax.cond(some, restored, lambda: plain), plain)
+    return jnp.where(fixed, jnp.zeros_like(factor), factor)
+
+
+def inverse(equation: JaxprEqn, factors: Array) -> Array:
+    """L⁻¹ = D⁻¹ M⁻¹ with the diagonal D of L, and ones on that of M.
+
+    Rows of the identity are taken Mᵢⱼ times from those below, which leaves M⁻¹.
+    """
+    shape, (rows, columns) = shape_of(equation.outvars[0]), _places(factors)
+    scales = _swap(1 / _selected(factors, rows == columns))
+    upper = _swap(factors) * scales
+
+    def step(j, inverses):
+        row = _selected(inverses, rows == j)
+        below = inverses - _swap(_selected(upper, rows == j)) * row
+        return jnp.where(rows > j, below, inverses)
+
+    start = jnp.broadcast_to((rows == columns).astype(factors.dtype), factors.shape)
+    return filled(_loop(shape[-1], step, start) * scales, shape)
+
+
+def log_determinant(equation: JaxprEqn, factors: Array, inverses: Array) -> Array:
+    """ln |L Lᵀ|, with ones in the place of entries that tiles have beyond the matrix."""
+    del inverses
+    size, (rows, columns) = shape_of(equation.invars[0])[-1], _places(factors)
+    inside = (rows == columns) & (rows < size)
+    ones = jnp.where(inside, factors, jnp.ones_like(factors))
+    return 2 * jnp.log(ones).sum((-2, -1))
+
+
+def canonical(equation: JaxprEqn, factors: Array) -> Array:
+    """The same root."""
+    del equation
+    return factors
+
+
+def root_sum(equation: JaxprEqn, *parts: Array) -> list[Array]:
+    """L and the rows of Q, row by row (`linalg._small.orthogonalize`)."""
+    size = shape_of(equation.outvars[0])[-1]
+    first = jnp.zeros((*_batch(parts), widened(size), widened(size)), parts[0].dtype)
+    state = _eliminate(size, [list(parts)], [first], 0)
+    (_, lower, basis) = state
+    return [filled(lower[0], shape_of(equation.outvars[0])), *basis]
+
+
+def array_update(equation: JaxprEqn, *operands: Array) -> list[Array]:
+    """X, Y and L, and the rows of Q: first those of the noise, then those of the prior."""
+    *top, prior = operands
+    (rows, _), (size, _) = (shape_of(v)[-2:] for v in equation.outvars[:2])
+    batch, dtype = _batch(operands), prior.dtype
+    zero = lambda *shape: jnp.zeros((*batch, *map(widened, shape)), dtype)  # noqa: E731
+    columns = [shape_of(v)[-1] for v in equation.invars[:-1]]
+    bottom = [*(zero(size, n) for n in columns[:-1]), prior]
+    triangles = [zero(rows, rows), zero(size, rows)]
+    (_, bottom), (corner, below), first = _eliminate(rows, [list(top), bottom], triangles, 0)
+    _, (factor,), second = _eliminate(size, [bottom], [zero(size, size)], 0)
+    shapes = [shape_of(v) for v in equation.outvars[:3]]
+    triangle = [filled(t, s) for t, s in zip((corner, below, factor), shapes, strict=True)]
+    return [*triangle, *first, *second]
+
+
+def _eliminate(
+    count: int, blocks: Sequence[Sequence[Array]], triangles: Sequence[Array], which: int
+) -> tuple[list[list[Array]], list[Array], list[Array]]:
+    """Takes what the rows of a block explain from all rows, one row after the other.
+
+    `blocks` are blocks of rows, each in parts of columns. Returns what is left of them, the
+    products of all rows with the orthonormal ones, and these in parts.
+    """
+    batch = _batch([*blocks[which], *triangles])
+    wide = [[jnp.broadcast_to(p, (*batch, *p.shape[-2:])) for p in block] for block in blocks]
+    basis = [jnp.zeros_like(part) for part in wide[which]]
+
+    def step(number, state):
+        rest, lower, basis = state
+        own = [_places(part)[0] == number for part in rest[which]]
+        row = [_selected(p, here) for p, here in zip(rest[which], own, strict=True)]
+        square = _total([(part * part).sum(-1, keepdims=True) for part in row])
+        positive = square > 0
+        root = jnp.sqrt(jnp.where(positive, square, jnp.ones_like(square)))
+        scale = jnp.where(positive, 1 / root, jnp.zeros_like(square))
+        unit = [part * scale for part in row]
+        new_rest, new_lower = [], []
+        for index, (block, triangle) in enumerate(zip(rest, lower, strict=True)):
+            terms = [(p * u).sum(-1, keepdims=True) for p, u in zip(block, unit, strict=True)]
+            column = _total(terms)
+            if index == which:
+                below = indices(column.shape[-2], -2, column.ndim) >= number
+                column = jnp.where(below, column, jnp.zeros_like(column))
+            new_rest.append([p - column * u for p, u in zip(block, unit, strict=True)])
+            here = _places(triangle)[1] == number
+            new_lower.append(jnp.where(here, column, triangle))
+        pairs = zip(own, unit, basis, strict=True)
+        return new_rest, new_lower, [jnp.where(here, u, q) for here, u, q in pairs]
+
+    start = (wide, [jnp.broadcast_to(t, (*batch, *t.shape[-2:])) for t in triangles], basis)
+    return _loop(count, step, start)
+
+
+def _total(terms: Sequence[Array]) -> Array:
+    return sum(terms[1:], terms[0])
+
+
+def _batch(tiles: Sequence[Array]) -> tuple[int, ...]:
+    return np.broadcast_shapes(*(tile.shape[:-2] for tile in tiles))
+
+
+def _places(matrices: Array) -> tuple[Array, Array]:
+    """In which row and in which column entries are."""
+    rows, columns = matrices.shape[-2:]
+    return indices(rows, -2, matrices.ndim), indices(columns, -1, matrices.ndim)
+
+
+def _selected(tiles: Array, here: Array) -> Array:
+    """The only entry of each column that is here. Of each row it would take a sum over threads."""
+    return jnp.where(here, tiles, jnp.zeros_like(tiles)).sum(-2, keepdims=True)
+
+
+def _swap(tiles: Array) -> Array:
+    return jnp.swapaxes(tiles, -1, -2)
+
+
+def _loop(size: int, step: Callable, start: Any) -> Any:
+    return jax.lax.fori_loop(np.int32(0), np.int32(size), step, start)

@@ -1,0 +1,159 @@
+"""Filtering one reading at a time, as they come in."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Generic
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Bool
+
+from filtrax._checks import as_arrays, keyword_only
+from filtrax._given import unwrap
+from filtrax._types import Context, Inputs, Key, Reading
+from filtrax.beliefs import Gaussian
+from filtrax.filters._run import check_finite_reading
+from filtrax.filters.base import AbstractFilter, Belief, Info
+from filtrax.filters.interacting import check_modes
+from filtrax.linalg import precise
+from filtrax.sensors import StackedSensors, sense
+from filtrax.state_space import StateSpaceModel, check_model
+
+
+class OnlineFilter(Generic[Belief]):
+    """A filter and its model, compiled for a robot's loop.
+
+    ```python
+    loop = filtrax.online(filt, model)
+    belief = loop.init(prior)
+    while True:
+        belief, info = loop.step(belief, reading, inputs=command)
+    ```
+
+    It holds no belief: the caller does, and may keep, copy or rewind it. On a CPU the work of a
+    step is done when it returns.
+    """
+
+    def __init__(
+        self,
+        init: Callable[..., Belief],
+        step: Callable[..., tuple[Belief, Info]],
+        all_observed: Any,
+    ):
+        self._init = jax.jit(init)
+        self._traced = step
+        self._step = jax.jit(lambda *arguments: _in_calling_thread(step(*arguments)))
+        self._all_observed = all_observed
+
+    def init(self, prior: Gaussian, *, key: Key | None = None) -> Belief:
+        """The belief before the first reading."""
+        return self._init(prior, key)
+
+    @keyword_only(
+        "step(belief, reading, *, inputs=None, observed=None, key=None)",
+        control="inputs",
+        controls="inputs",
+    )
+    def step(
+        self,
+        belief: Belief,
+        reading: Reading,
+        *,
+        inputs: Inputs = None,
+        observed: Any = None,
+        key: Key | None = None,
+    ) -> tuple[Belief, Info]:
+        """The belief at the next reading: one compiled call, sensor included.
+
+        `inputs` are what is known at that step, `observed` says what there is of the reading.
+        """
+        return self._step(*self._arguments(belief, reading, inputs, observed, key))
+
+    def export(
+        self,
+        belief: Belief,
+        reading: Reading,
+        *,
+        inputs: Inputs = None,
+        observed: Any = None,
+        key: Key | None = None,
+        platforms: tuple[str, ...] = ("cpu",),
+    ) -> jax.export.Exported:
+        """The step as `jax.export` serializes it, for arguments like these.
+
+        Its `call(belief, reading, inputs, observed, key)` does what `step` does, without checks.
+        """
+        arguments = self._arguments(belief, reading, inputs, observed, key)
+        return jax.export.export(jax.jit(self._traced), platforms=platforms)(*arguments)
+
+    def _arguments(self, belief, reading, inputs, observed, key) -> tuple[Any, ...]:
+        inputs, reading = _as_arrays(inputs), _as_arrays(reading)
+        observed = self._all_observed if observed is None else jax.tree.map(np.asarray, observed)
+        check_finite_reading(reading, observed)
+        return belief, reading, inputs, observed, key
+
+
+def online(
+    filt: AbstractFilter[Belief], model: StateSpaceModel, *, context: Context = None
+) -> OnlineFilter[Belief]:
+    """Prepares a filter and a model for readings that come one at a time.
+
+    The step is traced and compiled on its first call, with the parameters as constants.
+    """
+    filt, model = unwrap(filt), unwrap(model).bind(context)
+
+    @precise
+    def init(prior, key):
+        return filt.init(model, prior, key=key)
+
+    @precise
+    def step(belief, reading, inputs, observed, key):
+        sensor_key, step_key = (None, None) if key is None else jr.split(key)
+        measurement = sense(model.sensor, reading, observed, inputs, context, key=sensor_key)
+        moments = belief.moments(model.state_space)
+        check_model(model, moments, inputs, measurement)
+        check_modes(model, moments, inputs, measurement)
+        belief, info = filt.step(model, belief, measurement, inputs, key=step_key)
+        return belief, dataclasses.replace(info, novelty=measurement.novelty)
+
+    # A mask in the place of none lets readings go missing later without another compilation.
+    # Stacked sensors without masks must stay a whole measurement, so they start without.
+    all_observed = None if isinstance(model.sensor, StackedSensors) else jnp.asarray(True)
+    return OnlineFilter(init, step, all_observed)
+
+
+def _in_calling_thread(result: tuple[Belief, Info]) -> tuple[Belief, Info]:
+    """Leaves the result unchanged, but has a CPU compute it in the calling thread.
+
+    Otherwise that thread wakes another one and is woken by it, which takes longer than a step of a
+    small filter. XLA never hands over a program that may call Python, because what is called may
+    wait for a program itself. So here is such a call, in a branch that is not taken.
+    """
+    belief, info = result
+    return belief, dataclasses.replace(info, finite=_with_python(info.finite))
+
+
+def _with_python(finite: Bool[Array, ""]) -> Bool[Array, ""]:
+    def on_cpu(finite):
+        never = jax.lax.optimization_barrier(jnp.asarray(False))  # no compiler looks behind it
+        call = lambda: jax.pure_callback(lambda finite: finite, finite, finite)  # noqa: E731
+        return jax.lax.cond(never, call, lambda: finite)
+
+    return jax.lax.platform_dependent(finite, cpu=on_cpu, default=lambda finite: finite)
+
+
+def _as_arrays(tree: Any) -> Any:
+    """A tree without lists and plain numbers."""
+    if tree is None or isinstance(tree, np.ndarray | jax.Array):
+        return tree  # the common case, kept cheap
+    return jax.tree.map(_as_array, as_arrays(tree))
+
+
+def _as_array(leaf: Any) -> Any:
+    """Plain numbers as floating-point arrays, so that 1 and 1.0 are the same program."""
+    if isinstance(leaf, float | int) and not isinstance(leaf, bool):
+        return np.asarray(leaf, jnp.result_type(float))
+    return leaf

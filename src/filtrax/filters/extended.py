@@ -1,0 +1,111 @@
+"""The extended Kalman filter."""
+
+import dataclasses
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float
+
+from filtrax._types import Inputs, Key, Observation, State
+from filtrax.beliefs import Gaussian
+from filtrax.filters.base import AbstractBayesFilter, Info
+from filtrax.filters.kalman import condition, linearize
+from filtrax.linalg import product, root_sum
+from filtrax.sensors import Measurement
+from filtrax.spaces import AbstractSpace
+from filtrax.state_space import StateSpaceModel
+
+
+class ExtendedKalmanFilter(AbstractBayesFilter[Gaussian, Gaussian]):
+    """Linearizes process and observation about the mean.
+
+        μ̂ = f(μ, u),   P̂ = F P Fᵀ + Q(μ, u),   F = ∂f/∂x (μ, u)
+        μ = μ̂ + K (z - h(μ̂, u)),   H = ∂h/∂x (μ̂, u),   K and P as in `condition`
+
+    Covariances are carried as square roots: P = M Mᵀ and Q = G Gᵀ, and P̂ is the square of the
+    columns of F M and G together.
+
+    With more than one iteration, h is linearized again about each new mean μᵢ (Bell & Cathey
+    1993), while the prior N(μ̂, P̂) is used once:
+
+        μᵢ₊₁ = μ̂ + Kᵢ (z - h(μᵢ) - Hᵢ (μ̂ - μᵢ))
+
+    **Attributes:**
+
+    - `iterations`: how often the observation is linearized; 1 is the plain filter.
+    - `cut_jacobian_gradients`: treat F and H as constants in back-propagation, as the paper does.
+    """
+
+    iterations: int = eqx.field(default=1, static=True)
+    cut_jacobian_gradients: bool = eqx.field(default=False, static=True)
+
+    def __check_init__(self):
+        if self.iterations < 1:
+            raise ValueError(f"`iterations` must be at least 1, got {self.iterations}.")
+
+    def init(self, model: StateSpaceModel, prior: Gaussian, *, key: Key | None = None) -> Gaussian:
+        del key
+        return Gaussian.of_root(model.state_space.wrap(prior.mean), prior.root)
+
+    def predict(
+        self, model: StateSpaceModel, belief: Gaussian, inputs: Inputs, *, key: Key | None = None
+    ) -> Gaussian:
+        del key
+        space = model.state_space
+        mean, F = self._linearize(lambda x: model.process(x, inputs), belief.mean, space, space)
+        G = model.process_noise(belief.mean, inputs)
+        return Gaussian.of_root(space.wrap(mean), root_sum(product(F, belief.root), G))
+
+    def update(
+        self,
+        model: StateSpaceModel,
+        predicted: Gaussian,
+        measurement: Measurement,
+        inputs: Inputs,
+        *,
+        key: Key | None = None,
+    ) -> tuple[Gaussian, Info]:
+        del key
+        expected, H = self._observe(model, predicted.mean, inputs)
+        innovation = model.observation_space.difference(measurement.value, expected)
+        image = product(H, predicted.root)
+        belief, info = condition(predicted, innovation, image, measurement, model.state_space)
+        for _ in range(self.iterations - 1):
+            belief, last = self._repeat(model, predicted, belief.mean, measurement, inputs)
+            # Innovation and likelihood stay those of the first linearization.
+            info = dataclasses.replace(info, finite=last.finite, gain=last.gain)
+        return belief, info
+
+    def _repeat(
+        self,
+        model: StateSpaceModel,
+        predicted: Gaussian,
+        point: State,
+        measurement: Measurement,
+        inputs: Inputs,
+    ) -> tuple[Gaussian, Info]:
+        """The update with the observation linearized about another point than the prior's mean."""
+        expected, H = self._observe(model, point, inputs)
+        residual = model.observation_space.difference(measurement.value, expected)
+        offset = model.state_space.difference(predicted.mean, point)
+        innovation, image = residual - product(H, offset), product(H, predicted.root)
+        return condition(predicted, innovation, image, measurement, model.state_space)
+
+    def _observe(
+        self, model: StateSpaceModel, point: State, inputs: Inputs
+    ) -> tuple[Observation, Float[Array, "z x"]]:
+        spaces = model.state_space, model.observation_space
+        return self._linearize(lambda x: model.observe(x, inputs), point, *spaces)
+
+    def _linearize(
+        self,
+        function: Callable[[State], Float[Array, " y"]],
+        point: State,
+        space: AbstractSpace,
+        image_space: AbstractSpace,
+    ) -> tuple[Float[Array, " y"], Float[Array, "y x"]]:
+        value, jacobian = linearize(function, point, space, image_space)
+        if self.cut_jacobian_gradients:
+            jacobian = jax.lax.stop_gradient(jacobian)
+        return value, jacobian

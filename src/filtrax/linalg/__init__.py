@@ -1,0 +1,43 @@
+"""Algebra of small matrices, as in books."""
+
+from filtrax.linalg.algebra import (
+    array_update,
+    canonical,
+    cholesky,
+    downdate,
+    gaussian_log_density,
+    imprecise,
+    inverse,
+    log_determinant,
+    log_sum,
+    marginal_root,
+    precise,
+    product,
+    root_sum,
+    square_root,
+    squared,
+    symmetrize,
+    whiten,
+    with_ones,
+)
+
+__all__ = [
+    "array_update",
+    "canonical",
+    "cholesky",
+    "downdate",
+    "gaussian_log_density",
+    "imprecise",
+    "inverse",
+    "log_determinant",
+    "log_sum",
+    "marginal_root",
+    "precise",
+    "product",
+    "root_sum",
+    "square_root",
+    "squared",
+    "symmetrize",
+    "whiten",
+    "with_ones",
+]
