@@ -11,7 +11,6 @@ before and after filtrax changed from one to the other.
 """
 
 import dataclasses
-import math
 
 import jax
 import jax.numpy as jnp
@@ -70,6 +69,11 @@ def cases() -> dict[str, System]:
     return systems
 
 
+def lower_triangle(rows: np.ndarray) -> np.ndarray:
+    """L of rows L Q with orthonormal rows in Q."""
+    return np.linalg.qr(rows.T)[1].T
+
+
 def reference(system: System, readings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Means and standard deviations by a Kalman filter in float64, with stacked QR roots."""
     mean, root = system.mean, np.linalg.cholesky(system.covariance)
@@ -77,12 +81,12 @@ def reference(system: System, readings: np.ndarray) -> tuple[np.ndarray, np.ndar
     means, stds = [], []
     for z in readings:
         mean = system.F @ mean
-        root = np.linalg.qr(np.hstack([system.F @ root, noise]).T, mode="r").T
+        root = lower_triangle(np.hstack([system.F @ root, noise]))
         image = system.H @ root
         size = len(z)
         top = np.hstack([np.linalg.cholesky(system.R), image])
         bottom = np.hstack([np.zeros((len(mean), size)), root])
-        lower = np.linalg.qr(np.vstack([top, bottom]).T, mode="r").T
+        lower = lower_triangle(np.vstack([top, bottom]))
         gain = lower[size:, :size] @ np.linalg.inv(lower[:size, :size])
         mean = mean + gain @ (z - system.H @ mean)
         root = lower[size:, size:]
@@ -121,7 +125,8 @@ def root_form(system: System, readings: np.ndarray) -> tuple[np.ndarray, np.ndar
         observe=lambda state, inputs: H @ state,
         sensor=filtrax.DirectSensor(noise(np.sqrt(np.diagonal(system.R)))),
     )
-    prior = filtrax.Gaussian(*(jnp.asarray(m, jnp.float32) for m in (system.mean, system.covariance)))
+    moments = (jnp.asarray(array, jnp.float32) for array in (system.mean, system.covariance))
+    prior = filtrax.Gaussian(*moments)
     filt = filtrax.ExtendedKalmanFilter()
     beliefs = filtrax.run(filt, model, prior, jnp.asarray(readings, jnp.float32)).beliefs
     stds = np.sqrt((np.asarray(beliefs.root, float) ** 2).sum(-1))

@@ -56,7 +56,7 @@ def learned_processes() -> dict[str, Any]:
 def _learned(name: str, batch: int) -> Call:
     space = filtrax.Space(("x", "y", "vx", "vy"))
     network = Perceptron(PROCESS, final_std=1e-3, key=jr.key(0))
-    process = filtrax.ResidualProcess(network, space)
+    process = filtrax.ResidualProcess(network)
     noise = filtrax.constant_noise([0.1] * 4), filtrax.constant_noise([0.5] * 2)
     filt = problems.make_filter(name, Sizes())
     readings = jr.normal(jr.key(1), (batch, 50, 2))
@@ -69,15 +69,15 @@ def _learned(name: str, batch: int) -> Call:
             observation_space=filtrax.Space(("x", "y")),
             process=process,
             process_noise=process_noise,
-            observe=lambda state: state[:2],
+            observe=lambda state, _: state[:2],
             sensor=filtrax.DirectSensor(sensor_noise),
         )
 
         def one(readings):
-            trajectory = filtrax.Trajectory(jnp.zeros(4), jnp.eye(4), None, readings)
-            _, info = filter_trajectory(filt, model, trajectory, key=jr.key(0))
-            assert info.log_likelihood is not None
-            return -info.log_likelihood.mean()
+            trajectory = filtrax.Trajectory(jnp.zeros(4), jnp.eye(4), readings)
+            result = filter_trajectory(filt, model, trajectory)
+            assert result.log_likelihood is not None
+            return -result.log_likelihood / len(readings)
 
         return jax.vmap(one)(readings).mean()
 
@@ -97,9 +97,7 @@ def _run(batch: int, steps: int) -> Call:
     prior = filtrax.Gaussian(jnp.zeros(4), jnp.eye(4))
 
     def one(readings):
-        return filtrax.run(
-            filtrax.ExtendedKalmanFilter(), model, prior, None, readings, key=jr.key(0)
-        )
+        return filtrax.run(filtrax.ExtendedKalmanFilter(), model, prior, readings)
 
     return compiled(jax.vmap(one), readings)
 

@@ -4,7 +4,8 @@
 
 Prints, for each size, the time of the first call (compilation included) and the median time of a
 value-and-gradient of a batch of 128 sequences of 50 steps in float32, and how far the loss is from
-that in float64 on the CPU. `filtrax.linalg._small.LARGEST_UNROLLED` rests on its output.
+that in float64 on the CPU. Loops are plain ones, without kernels of whole loops. The limits of
+`filtrax.linalg._small` rest on its output. Orthogonalizations are unrolled in both cases.
 """
 
 import json
@@ -21,11 +22,22 @@ import jax.random as jr
 import numpy as np
 
 import filtrax
-from filtrax import small_kernels, small_matrices
+from filtrax.linalg import _small
 from filtrax.training import filtering
 
 BATCH, STEPS, REPEATS, SEED = 128, 50, 15, 0
 SIZES = ((4, 2), (6, 4), (8, 4), (10, 8))
+UNROLLED = (
+    "LARGEST_UNROLLED",
+    "LARGEST_UNROLLED_ON_CPU",
+    "LARGEST_TINY_ON_CPU",
+    "LARGEST_VECTORIZED_ON_CPU",
+)
+"""Limits of what is unrolled."""
+
+SUMMED = ("LARGEST_SUMMED", "FEW_ON_CPU")
+"""Limits of what is a fused sum."""
+
 FILTERS = {"ekf": filtrax.ExtendedKalmanFilter(), "ukf": filtrax.UnscentedKalmanFilter()}
 
 
@@ -40,17 +52,16 @@ def linear_problem(sizes, dtype):
     model = filtrax.StateSpaceModel(
         state_space=filtrax.Space([f"x{i}" for i in range(size)]),
         observation_space=filtrax.Space([f"z{i}" for i in range(observed)]),
-        process=lambda state, control: dynamics @ state,
+        process=lambda state, inputs: dynamics @ state,
         process_noise=filtrax.constant_noise(jnp.eye(size, dtype=dtype)),
-        observe=lambda state: matrix @ state,
+        observe=lambda state, inputs: matrix @ state,
         sensor=filtrax.DirectSensor(filtrax.constant_noise(jnp.eye(observed, dtype=dtype))),
     )
     data = filtrax.Trajectory(
         jnp.zeros((BATCH, size), dtype),
         jnp.tile(jnp.eye(size, dtype=dtype), (BATCH, 1, 1)),
-        None,
         readings,
-        jnp.zeros((BATCH, STEPS, size), dtype),
+        states=jnp.zeros((BATCH, STEPS, size), dtype),
     )
     return model, data
 
@@ -72,8 +83,10 @@ def value_and_gradient(filt, model, data):
 
 def measure(name, sizes, unrolled):
     """One row of the table."""
-    small_matrices.LARGEST_UNROLLED = max(sizes) if unrolled else 0
-    small_matrices.LARGEST_SUMMED = small_kernels.LARGEST_RESULT = 0  # neither sums nor kernels
+    for limit in UNROLLED:
+        setattr(_small, limit, max(sizes) if unrolled else 0)
+    for limit in SUMMED:
+        setattr(_small, limit, 0)
     jax.clear_caches()
     function, arguments = value_and_gradient(FILTERS[name], *linear_problem(sizes, jnp.float32))
     begin = time.perf_counter()
@@ -111,7 +124,8 @@ def main():
     for sizes in SIZES:
         for name in FILTERS:
             for unrolled in (False, True):
-                rows.append(measure(name, sizes, unrolled))
+                with filtrax.acceleration(False):
+                    rows.append(measure(name, sizes, unrolled))
                 print(json.dumps(rows[-1]), flush=True)
     record = {
         "command": "python benchmarks/small_matrices.py",

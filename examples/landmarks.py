@@ -7,7 +7,6 @@ landmarks are seen. Some steps follow another at the same time: nothing moves, a
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array
 
 import filtrax
 
@@ -19,8 +18,11 @@ landmarks = jnp.asarray([[-2.0, 6.0], [9.0, 9.0], [11.0, -2.0], [2.0, -5.0]])
 class Diffusion(filtrax.noise.AbstractNoise):
     """Independent noise whose variance grows with the time between two steps."""
 
-    std: Array = eqx.field(converter=jnp.asarray)
-    size = 3
+    std: jnp.ndarray
+
+    @property
+    def size(self):
+        return self.std.size
 
     def __call__(self, state, inputs):
         return jnp.diag(self.std * jnp.sqrt(inputs["dt"]))
@@ -28,26 +30,25 @@ class Diffusion(filtrax.noise.AbstractNoise):
 
 def drive(state, inputs):
     heading, (speed, turn) = state[2], inputs["command"]
-    velocity = jnp.stack([speed * jnp.cos(heading), speed * jnp.sin(heading), turn])
-    return state + inputs["dt"] * velocity
+    rates = [speed * jnp.cos(heading), speed * jnp.sin(heading), turn]
+    return state + inputs["dt"] * jnp.stack(rates)
 
 
 def see(state, inputs):
-    dx, dy = (landmarks[inputs["seen"]] - state[:2]).T
-    return jnp.concatenate([jnp.hypot(dx, dy), jnp.arctan2(dy, dx) - state[2]])
+    x, y = (landmarks[inputs["seen"]] - state[:2]).T
+    return jnp.concatenate([jnp.hypot(x, y), jnp.arctan2(y, x) - state[2]])
 
 
 model = filtrax.StateSpaceModel(
-    state_space=pose, observation_space=polar,
-    process=drive, process_noise=Diffusion([0.1, 0.1, 0.05]),
-    observe=see, sensor=filtrax.DirectSensor(filtrax.constant_noise([0.2, 0.2, 0.03, 0.03])),
+    process=drive, process_noise=Diffusion(jnp.asarray([0.1, 0.1, 0.05])), state_space=pose,
+    observe=see, observation_space=polar,
+    sensor=filtrax.DirectSensor(filtrax.constant_noise([0.2, 0.2, 0.03, 0.03])),
 )  # fmt: skip
 prior = filtrax.Gaussian(jnp.zeros(3), jnp.diag(jnp.asarray([1.0, 1.0, 0.04])))
-inputs = {
-    "dt": (0.3 * jr.exponential(jr.key(0), (100,))).at[3::4].set(0.0),
-    "command": jnp.tile(jnp.asarray([1.0, 0.2]), (100, 1)),
-    "seen": jnp.stack([jnp.arange(100) % 4, (jnp.arange(100) + 1) % 4], axis=1),
-}
+dt = (0.3 * jr.exponential(jr.key(0), (100,))).at[3::4].set(0.0)
+commands = jnp.tile(jnp.asarray([1.0, 0.2]), (100, 1))
+seen = jnp.stack([jnp.arange(100) % 4, jnp.arange(1, 101) % 4], axis=1)
+inputs = {"dt": dt, "command": commands, "seen": seen}
 tour = filtrax.simulate(model, prior, inputs=inputs, key=jr.key(1))
 
 
@@ -56,7 +57,7 @@ def filtered(model):
     return filtrax.run(ekf, model, prior, tour.readings, inputs=inputs)
 
 
-distance = filtrax.metrics.mean_distance(filtered(model).beliefs, tour.states, pose, ("x", "y"))
+errors = filtrax.metrics.component_errors(filtered(model).beliefs, tour.states, pose)
 gradient = eqx.filter_grad(lambda model: filtered(model).log_likelihood)(model)
-print(f"mean distance to the true position: {distance:.3f} m")
+print(", ".join(f"{name} error {error:.3f}" for name, error in errors.items()))
 print(f"gradient of the log likelihood by the process noise: {gradient.process_noise.std}")

@@ -39,8 +39,7 @@ def record(key):  # the mode is an input of the simulation, and nothing that a f
 
     _, modes = jax.lax.scan(change, jnp.asarray(False), jr.split(key, 40))
     truth = build_model(lambda x, mode: jnp.where(mode, turn(x, None), straight(x, None)))
-    drive = filtrax.simulate(truth, prior, inputs=modes, key=key)
-    return dataclasses.replace(drive, inputs=None)
+    return dataclasses.replace(filtrax.simulate(truth, prior, inputs=modes, key=key), inputs=None)
 
 
 drives = jax.vmap(record)(jr.split(jr.key(0), 30))

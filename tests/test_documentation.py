@@ -259,10 +259,11 @@ def test_every_option_of_every_verb_is_explained(verb):
     assert sorted(explained) == sorted(all_verbs()[verb])
 
 
-def test_the_design_names_all_modules_where_they_are():
+def test_the_page_of_modules_names_all_where_they_are():
     root = Path(filtrax.__file__).parent
-    section = (ROOT / "docs/design.md").read_text().partition("## Tree and layers")[2]
-    rows = re.findall(r"^\| `([\w/]+)` \| (.+) \|$", section, re.MULTILINE)
+    page = (ROOT / "docs/reference/modules.md").read_text()
+    layers, packages = page.partition("## Layers")[2].split("## Packages")
+    rows = re.findall(r"^\| `([\w/]+)` \| (.+) \|$", packages, re.MULTILINE)
     named = {package: set(re.findall(r"`(\w+)`", text)) for package, text in rows}
     there: dict[str, set[str]] = {}
     for path in root.rglob("*.py"):
@@ -270,7 +271,10 @@ def test_the_design_names_all_modules_where_they_are():
         if package != "." and path.stem != "__init__":
             there.setdefault(package, set()).add(path.stem)
     assert named == there
-    assert all(f"{path.stem}.py" in section for path in root.glob("[a-z]*.py"))
+    of_the_root = {path.name for path in root.glob("*.py")} - {"__init__.py", "__main__.py"}
+    assert set(re.findall(r"\w+\.py", layers)) == of_the_root
+    folders = {path.parent.name for path in root.glob("*/__init__.py")}
+    assert set(re.findall(r"(?:^  |\| )(\w+)/", layers, re.MULTILINE)) == folders
 
 
 @pytest.mark.parametrize("config", sorted(ROOT.glob("configs/*.toml")), ids=relative)

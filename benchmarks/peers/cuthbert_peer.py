@@ -16,7 +16,7 @@ NAME = "cuthbert"
 
 LARGEST_BATCH = 32 * 8**2
 """Numbers in all covariances of a batch that a CPU is given where larger ones may never return: 32
-of state 10 did not. It factorizes batches as `small_matrices.HAS_DEADLOCKS` tells not to."""
+of state 10 did not. It factorizes batches as `filtrax.linalg._small.HAS_DEADLOCKS` tells not to."""
 
 
 def make_call(name: str, problem: Problem) -> Call | None:

@@ -21,6 +21,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import wadler_lindig
 from jaxtyping import Array, Float
 
 from filtrax._checks import as_float, check_covariance, check_shape, is_concrete
@@ -79,8 +80,10 @@ class DiagonalNoise(AbstractNoise):
     def __call__(self, *features: Any) -> Float[Array, "x x"]:
         return jnp.diag(_floored(_entries(self.head, self.offset, features), self.floor))
 
-    def __repr__(self) -> str:
-        return _described(self)
+    def __pdoc__(self, **options: Any) -> Any:
+        """What Equinox prints, also of a model that holds the noise."""
+        del options
+        return wadler_lindig.TextDoc(_described(self))
 
 
 class FullNoise(AbstractNoise):
@@ -118,8 +121,10 @@ class FullNoise(AbstractNoise):
         place = np.cumsum(lower).reshape(lower.shape) - 1
         return jnp.where(lower, entries[place], 0.0)
 
-    def __repr__(self) -> str:
-        return _described(self)
+    def __pdoc__(self, **options: Any) -> Any:
+        """What Equinox prints, also of a model that holds the noise."""
+        del options
+        return wadler_lindig.TextDoc(_described(self))
 
 
 class FixedNoise(AbstractNoise):

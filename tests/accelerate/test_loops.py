@@ -1,5 +1,7 @@
 """Loops as one operation against `lax.scan`, and their kernels, interpreted, against both."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,35 +10,22 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.extend.core import subjaxprs
-from jax.interpreters import mlir
 from jax.interpreters.partial_eval import dce_jaxpr
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 import filtrax
-from filtrax import fusion, linalg, loops, small_kernels
+from filtrax import accelerate, linalg
+from filtrax.accelerate import kernels, limits, loops
+from filtrax.accelerate.hoisting import MOVES
 from filtrax.filters import filter_trajectory
-from systems import beacon_model, beacon_trajectory
-
-pytestmark = pytest.mark.usefixtures("on_gpu")
+from systems import as_float32, beacon_model, beacon_trajectory, switching_beacon_model
 
 LENGTH, COUNT = 4, 3
 
-
-@pytest.fixture
-def interpreted():
-    """Computes loops by interpreted kernels, and counts them."""
-    lengths = []
-
-    def kernel(*operands, jaxpr, loop, batched, size):
-        lengths.append(loop.length)
-        count = 1 if size is None else size
-        found = small_kernels.run_kernel(
-            jaxpr, batched, count, *operands, loop=loop, interpret=True
-        )
-        return [each[0] for each in found] if size is None else found
-
-    mlir.register_lowering(loops.operation, mlir.lower_fun(kernel, multiple_results=True))
-    yield lengths
-    mlir.register_lowering(loops.operation, mlir.lower_fun(loops._inline, multiple_results=True))
+lowers_kernels = pytest.mark.skipif(
+    jax.__version_info__ >= (0, 11) and jax.default_backend() == "cpu",
+    reason="this version of JAX lowers kernels where there is a GPU alone",
+)
 
 
 def step_of(matrix):
@@ -53,31 +42,38 @@ def step_of(matrix):
 
 
 def arguments():
+    """A matrix, and first vectors, inputs and masks of some sequences."""
     rng = np.random.default_rng(0)
     floats = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)  # noqa: E731
     seen = jnp.asarray(rng.random((COUNT, LENGTH)) < 0.7)
     return floats(3, 3), floats(COUNT, 3), floats(COUNT, LENGTH, 3), seen
 
 
-def by_scan(step, first, inputs):
-    return lax.scan(step, first, inputs)
+def of_sequence(scan, matrix, first, pushes, seen):
+    return scan(step_of(matrix), (first, jnp.zeros((), first.dtype)), (pushes, seen))
+
+
+def as_loop(step, first, inputs, *, keep=True):
+    return loops.as_loop(step, first, inputs, keep=keep)(first, inputs)
 
 
 def without_more(step, first, inputs):
     """Keeps nothing for a backward pass but what is carried."""
-    return loops.scan_in_one(step, first, inputs, keeps=False)
+    return as_loop(step, first, inputs, keep=False)
 
 
-def total_of(scan):
-    """Of a batch whose sequences share a matrix."""
+def as_hooked(step, first, inputs):
+    """As `run` asks for it."""
+    otherwise = lambda first, inputs: lax.scan(step, first, inputs)  # noqa: E731
+    return accelerate.scan(step, first, inputs, otherwise, keep=True)
 
-    def total(matrix, firsts, pushes, seen):
-        def one(first, pushes, seen):
-            start = first, jnp.zeros((), first.dtype)
-            (vector, total), others = scan(step_of(matrix), start, (pushes, seen))
-            return jnp.sin(vector).sum() + total + jnp.cos(others["moved"]).sum()
 
-        return jax.vmap(one)(firsts, pushes, seen).sum()
+def total_of(scan, axes=(None, 0, 0, 0)):
+    """A function of a batch, whose sequences share what has no axis."""
+
+    def total(*operands):
+        (vectors, totals), others = jax.vmap(functools.partial(of_sequence, scan), axes)(*operands)
+        return jnp.sin(vectors).sum() + totals.sum() + jnp.cos(others["moved"]).sum()
 
     return total
 
@@ -86,116 +82,234 @@ DERIVATIVES = {
     "value": lambda f: f,
     "gradient": lambda f: jax.grad(f, argnums=(0, 1, 2)),
     "forward": lambda f: jax.jacfwd(f, argnums=(0, 1)),
-    "hessian": lambda f: jax.hessian(f, argnums=0),
+    "forward over reverse": lambda f: jax.hessian(f, argnums=(0, 1)),
+    "reverse over reverse": lambda f: jax.jacrev(jax.grad(f, argnums=1), argnums=(0, 2)),
 }
 
 
-def assert_alike(found, expected, tolerance=2e-5):
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(
-            a, b, rtol=tolerance, atol=tolerance * max(1.0, float(np.abs(b).max()))
-        ),
-        found,
-        expected,
-    )
+def assert_alike(results, expected, tolerance=2e-5):
+    def compare(result, right):
+        scale = max(1.0, float(np.abs(right).max()))
+        np.testing.assert_allclose(result, right, rtol=tolerance, atol=tolerance * scale)
+
+    jax.tree.map(compare, results, expected)
 
 
 def loops_in(jaxpr):
-    own = [each for each in jaxpr.eqns if each.primitive is loops.operation]
-    return own + [each for sub in subjaxprs(jaxpr) for each in loops_in(sub)]
+    own = [equation for equation in jaxpr.eqns if equation.primitive is loops.operation]
+    return own + [loop for inner in subjaxprs(jaxpr) for loop in loops_in(inner)]
+
+
+def used_loops(function, *operands):
+    """The loops that are left once nothing is computed in vain."""
+    return loops_in(dce_jaxpr(jax.make_jaxpr(function)(*operands).jaxpr, True)[0])
+
+
+def names_in(loop):
+    return [equation.primitive.name for equation in kernels.all_equations(loop.params["jaxpr"])]
 
 
 @pytest.mark.parametrize("name", DERIVATIVES)
-@pytest.mark.parametrize("ours", [loops.scan_in_one, without_more])
+@pytest.mark.parametrize("ours", [as_loop, without_more])
 def test_values_and_derivatives_are_those_of_a_scan(name, ours):
     # Rejects shared operands whose gradient is that of the last step, or of one sequence.
-    found, expected = (
-        jax.jit(DERIVATIVES[name](total_of(scan)))(*arguments()) for scan in (ours, by_scan)
+    derivative = DERIVATIVES[name]
+    results, expected = (
+        jax.jit(derivative(total_of(scan)))(*arguments()) for scan in (ours, lax.scan)
     )
-    assert_alike(found, expected)
+    assert_alike(results, expected)
 
 
-@pytest.mark.parametrize("name", ["value", "gradient"])
-@pytest.mark.parametrize("fewest_programs", [1, small_kernels.FEWEST_PROGRAMS])
+@pytest.mark.parametrize("name", ["value", "gradient", "forward"])
+@pytest.mark.parametrize("fewest_programs", [1, limits.FEWEST_PROGRAMS])
 def test_kernels_have_the_values_of_a_scan(name, fewest_programs, interpreted, monkeypatch):
-    # With few programs, each has several sequences, and the last one too many.
-    monkeypatch.setattr(small_kernels, "FEWEST_PROGRAMS", fewest_programs)
-    found, expected = (
-        jax.jit(DERIVATIVES[name](total_of(scan)))(*arguments())
-        for scan in (loops.scan_in_one, by_scan)
+    """Rejects places of another sequence or step.
+
+    With few programs, each has several sequences, and the last one too many.
+    """
+    monkeypatch.setattr(limits, "FEWEST_PROGRAMS", fewest_programs)
+    derivative = DERIVATIVES[name]
+    results, expected = (
+        jax.jit(derivative(total_of(scan)))(*arguments()) for scan in (as_loop, lax.scan)
     )
-    assert_alike(found, expected)
+    assert_alike(results, expected)
+    programs = 2 if fewest_programs == 1 else COUNT
+    assert interpreted[0] == programs
     assert len(interpreted) == (1 if name == "value" else 2)
 
 
-def test_a_loop_in_two_maps_is_one():
+@pytest.mark.parametrize("axes", [(0, None, 0, 0), (None, 1, None, 0), (0, 0, 1, None)])
+def test_batches_share_what_has_no_axis(axes):
+    # Rejects a copy of what is shared for each sequence, and a gradient that is summed twice.
     matrix, firsts, pushes, seen = arguments()
-    matrices = jnp.stack([matrix, 2 * matrix])
+    batches = jnp.stack([matrix, 2 * matrix, -matrix]), firsts, pushes, seen
+    operands = [
+        batch[0] if axis is None else jnp.moveaxis(batch, 0, axis)
+        for batch, axis in zip(batches, axes, strict=True)
+    ]
+    if axes[0] is None:
+        operands[0] = matrix
+    gradients = [jax.grad(total_of(scan, axes), (0, 1, 2)) for scan in (as_loop, lax.scan)]
+    assert_alike(*(jax.jit(gradient)(*operands) for gradient in gradients))
+    [loop] = used_loops(total_of(as_loop, axes), *operands)
+    assert sum(loop.params["batched"]) < len(loop.params["batched"])
+    assert loop.params["size"] == COUNT
+
+
+def test_a_loop_in_two_maps_is_one():
+    # Rejects a map in a map that becomes one kernel for each sequence of one of them.
+    matrix, *others = arguments()
+    scales = jnp.asarray([1.0, 2.0], jnp.float32)
 
     def ends(scan):
-        def one(matrix, first, pushes, seen):
-            start = first, jnp.zeros((), first.dtype)
-            return scan(step_of(matrix), start, (pushes, seen))
+        inner = jax.vmap(functools.partial(of_sequence, scan), (None, 0, 0, 0))
+        return jax.vmap(lambda scale: inner(scale * matrix, *others))
 
-        inner = jax.vmap(one, (None, 0, 0, 0))
-        return jax.vmap(lambda matrix: inner(matrix, firsts, pushes, seen))
-
-    assert_alike(ends(loops.scan_in_one)(matrices), ends(by_scan)(matrices))
-    [loop] = loops_in(jax.make_jaxpr(ends(loops.scan_in_one))(matrices).jaxpr)
+    assert_alike(ends(as_loop)(scales), ends(lax.scan)(scales))
+    [loop] = loops_in(jax.make_jaxpr(ends(as_loop))(scales).jaxpr)
     assert loop.params["size"] == 2 * COUNT
 
 
-def test_a_gradient_is_a_loop_and_one_in_reverse_without_what_is_not_used():
-    # Rejects loops that write diagnostics nobody asked for.
-    gradient = jax.grad(lambda *all_of: total_of(loops.scan_in_one)(*all_of))
-    used, _ = dce_jaxpr(jax.make_jaxpr(gradient)(*arguments()).jaxpr, True)
-    forward, backward = loops_in(used)
-    assert [each.params["loop"].reverse for each in (forward, backward)] == [False, True]
-    assert (COUNT, LENGTH) not in [v.aval.shape for v in forward.outvars if v.aval.dtype == bool]
-    assert [v.aval.shape for v in backward.outvars][-1] == (COUNT, 3, 3)
+def test_a_gradient_is_a_loop_and_one_in_reverse():
+    # Rejects a backward pass of several loops, or one that starts from the first step.
+    forward, backward = used_loops(jax.grad(total_of(as_loop)), *arguments())
+    assert [loop.params["loop"].reverse for loop in (forward, backward)] == [False, True]
+    assert [variable.aval.shape for variable in backward.outvars][-1] == (COUNT, 3, 3)
 
 
-@pytest.mark.parametrize(("ours", "products"), [(loops.scan_in_one, 2), (without_more, 3)])
+def test_what_nobody_asks_for_is_not_written():
+    # Rejects loops that write diagnostics of each step for nobody.
+    def total(*operands):
+        (vectors, _), _ = jax.vmap(functools.partial(of_sequence, as_loop), (None, 0, 0, 0))(
+            *operands
+        )
+        return jnp.sin(vectors).sum()
+
+    [loop] = used_loops(total, *arguments())
+    assert [variable.aval.shape for variable in loop.outvars] == [(COUNT, 3), (COUNT,)]
+    forward, _ = used_loops(jax.grad(total), *arguments())
+    assert (COUNT, LENGTH, 3) in [variable.aval.shape for variable in forward.outvars]
+    with_moved, _ = used_loops(jax.grad(total_of(as_loop)), *arguments())
+    assert len(forward.outvars) < len(with_moved.outvars)
+
+
+@pytest.mark.parametrize(("ours", "products"), [(as_loop, 2), (without_more, 3)])
 def test_what_is_kept_is_not_computed_again(ours, products):
-    # The gradient of a product takes two, and its value is needed for that of what follows.
-    gradient = jax.grad(total_of(ours), argnums=(0, 1))
-    used, _ = dce_jaxpr(jax.make_jaxpr(gradient)(*arguments()).jaxpr, True)
-    _, backward = loops_in(used)
-    names = [each.primitive.name for each in small_kernels.all_equations(backward.params["jaxpr"])]
-    assert names.count("filtrax_product") == products
+    """Rejects a backward pass that computes a product again, or keeps what nobody wants kept.
+
+    The gradient of a product takes two, and its value is needed for that of what follows.
+    """
+    _, backward = used_loops(jax.grad(total_of(ours), argnums=(0, 1)), *arguments())
+    assert names_in(backward).count("filtrax_product") == products
 
 
-def double(first):
-    return first.astype(jnp.float64)
+def test_what_does_not_depend_on_the_belief_is_computed_before_the_loop(interpreted):
+    # Rejects random numbers, logarithms of inputs and sums of parameters in each step.
+    matrix, [first, *_], [pushes, *_], _ = arguments()
+    keys = jr.split(jr.key(0), LENGTH)
+
+    def step(carry, inputs):
+        push, key = inputs
+        noise = jr.normal(key, push.shape, push.dtype)
+        moved = linalg.product(jnp.sort(matrix), carry) + noise * jnp.log(push**2)
+        return moved, (moved.sum(), noise, 2.0, jnp.arange(3))
+
+    [loop] = loops_in(jax.make_jaxpr(functools.partial(as_loop, step))(first, (pushes, keys)).jaxpr)
+    assert {*names_in(loop)} <= {"filtrax_product", "add", "mul", "reduce_sum"} | MOVES
+    results = jax.jit(functools.partial(as_loop, step))(first, (pushes, keys))
+    expected = lax.scan(step, first, (pushes, keys))
+    assert_alike(results, expected)
+    dtypes = [[leaf.dtype for leaf in jax.tree.leaves(tree)] for tree in (results, expected)]
+    assert dtypes[0] == dtypes[1]
+    assert interpreted == [1]
+
+
+def refused_step(case, step):
+    """The step with something that is no part of a kernel."""
+
+    def changed(carry, inputs):
+        carry, results = step(carry, inputs)
+        if case == "a sort":
+            results = jnp.sort(results["moved"])
+        if case == "a print of what is carried":
+            jax.debug.print("{}", carry[0])
+        if case == "another type":
+            results = carry[0].astype(jnp.float16)
+        return carry, results
+
+    return changed
+
+
+LIMITS = {
+    "many parameters": ("MOST_PARAMETERS", 8),
+    "many operations": ("MOST_OPERATIONS", 5),
+    "many inputs": ("MOST_INPUTS", 3),
+    "large results": ("LARGEST_RESULT", 15),
+}
 
 
 @pytest.mark.parametrize(
     "case",
-    ["a CPU", "double precision", "a sort", "many parameters", "many operations"],
+    [*LIMITS, "double precision", "a sort", "a print of what is carried", "another type"],
 )
 def test_what_is_no_small_kernel_stays_a_scan(case, monkeypatch):
+    # Rejects kernels that take minutes to compile, fill all registers, or leave something out.
     matrix, [first, *_], [pushes, *_], [seen, *_] = arguments()
-    if case == "a CPU":
-        monkeypatch.setattr(fusion, "for_gpu", lambda: False)
+    if case in LIMITS:
+        monkeypatch.setattr(limits, *LIMITS[case])
     if case == "double precision":
-        matrix, first, pushes = map(double, (matrix, first, pushes))
-    if case == "many parameters":
-        monkeypatch.setattr(loops, "MOST_PARAMETERS", 8)
-    if case == "many operations":
-        monkeypatch.setattr(loops, "MOST_OPERATIONS", 5)
+        matrix, first, pushes = (array.astype(float) for array in (matrix, first, pushes))
+    start = first, jnp.zeros((), first.dtype)
+    step = refused_step(case, step_of(matrix))
+    assert loops.as_loop(step, start, (pushes, seen)) is None
+
+
+@pytest.mark.parametrize("change", ["type", "shape"])
+def test_a_belief_is_float32_of_one_shape(change):
+    # Rejects integers in registers that are float32, and a belief that grows.
+    first = {"type": jnp.zeros(3, jnp.int32), "shape": jnp.zeros(3, jnp.float32)}[change]
 
     def step(carry, inputs):
-        carry, found = step_of(matrix)(carry, inputs)
-        return carry, jnp.sort(found["moved"]) if case == "a sort" else found
+        moved = carry + inputs.astype(carry.dtype)
+        return (moved if change == "type" else jnp.append(moved, 1.0).astype(jnp.float32)), None
 
+    assert loops.as_loop(step, first, jnp.ones((LENGTH, 3), jnp.float32)) is None
+
+
+def test_limits_admit_what_is_at_them(monkeypatch):
+    # Rejects limits that are one too low, or tests of refusals that are of something else.
+    matrix, [first, *_], [pushes, *_], [seen, *_] = arguments()
+    monkeypatch.setattr(limits, "MOST_PARAMETERS", 9)
+    monkeypatch.setattr(limits, "MOST_INPUTS", 4)
     start = first, jnp.zeros((), first.dtype)
-    assert loops.scan_in_one(step, start, (pushes, seen)) is None
+    assert loops.as_loop(step_of(matrix), start, (pushes, seen)) is not None
 
 
-def single(tree):
-    return jax.tree.map(
-        lambda leaf: leaf.astype(jnp.float32) if eqx.is_inexact_array(leaf) else leaf, tree
-    )
+@lowers_kernels
+def test_a_gradient_is_two_kernels_on_a_gpu(with_gpu):
+    # Rejects kernels whose operations Triton does not have, and kernels of what is not used.
+    assert kernels_in(jax.value_and_grad(total_of(as_hooked)), *arguments()) == 2
+
+
+@lowers_kernels
+def test_a_program_for_several_devices_has_no_kernels(with_gpu):
+    # Rejects a kernel that the compiler cannot divide: each device would compute all sequences.
+    mesh = AbstractMesh((COUNT,), ("devices",))
+
+    def divided(array, *axes):
+        sharding = NamedSharding(mesh, PartitionSpec(*axes))
+        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
+
+    matrix, *batches = arguments()
+    operands = divided(matrix), *(divided(batch, "devices") for batch in batches)
+    with pytest.warns(UserWarning, match="divides the program among several devices"):
+        assert kernels_in(jax.value_and_grad(total_of(as_hooked)), *operands) == 0
+
+
+def kernels_in(function, *operands):
+    """How many kernels a GPU's program of the function has."""
+    lowered = jax.jit(function).trace(*operands).lower(lowering_platforms=("cuda",))
+    return lowered.as_text().count("__gpu$xla.gpu.triton")
 
 
 FILTERS = {
@@ -203,32 +317,91 @@ FILTERS = {
     "iterated_ekf": filtrax.ExtendedKalmanFilter(iterations=2),
     "ukf": filtrax.UnscentedKalmanFilter(),
     "ukf_paper": filtrax.UnscentedKalmanFilter(redraw=False),
+    "mcukf": filtrax.MonteCarloUnscentedKalmanFilter(num_samples=12),
+    "imm": filtrax.IMMFilter(),
 }
 
 
-@pytest.mark.parametrize("name", FILTERS)
-def test_filters_have_the_values_and_gradients_that_they_have_without(name, monkeypatch):
-    # The beacons' model has angles, controls, missing readings and nonlinear functions.
-    monkeypatch.setattr(loops, "MOST_OPERATIONS", 1000)
-    trajectories = jax.tree.map(
-        lambda *leaves: jnp.stack(leaves), *(single(beacon_trajectory(3, i)) for i in range(2))
+def some_of(names):
+    """The filters with these names, and the others where tests may run long."""
+    return [pytest.param(name, marks=() if name in names else pytest.mark.long) for name in FILTERS]
+
+
+@functools.cache
+def sequences():
+    """Two sequences with angles and inputs, of which some readings are missing."""
+    batch = jax.tree.map(
+        lambda *leaves: jnp.stack(leaves), *(as_float32(beacon_trajectory(3, i)) for i in range(2))
     )
     seen = jnp.asarray([[[1, 1], [1, 0], [0, 0]], [[1, 1], [1, 1], [0, 1]]], bool)
-    trajectories = eqx.tree_at(
-        lambda t: t.observed, trajectories, seen, is_leaf=lambda leaf: leaf is None
-    )
+    changes = jnp.where(seen, batch.readings, jnp.nan), seen
+    is_none = lambda leaf: leaf is None  # noqa: E731
+    return eqx.tree_at(lambda t: (t.readings, t.observed), batch, changes, is_leaf=is_none)
 
-    def loss(model):
-        def one(trajectory):
-            beliefs, info = filter_trajectory(FILTERS[name], model, trajectory, key=jr.key(0))
-            return beliefs.mean.sum() + beliefs.covariance.sum() + info.log_likelihood.sum()
 
-        return jax.vmap(one)(trajectories).sum()
+def filtered(name):
+    """A function of a model that depends on all beliefs of some sequences, and the model."""
+    model = as_float32(switching_beacon_model() if name == "imm" else beacon_model())
+    batch = sequences()
 
-    model = single(beacon_model())
-    assert len(loops_in(eqx.filter_make_jaxpr(loss)(model)[0].jaxpr)) == 1
-    found = eqx.filter_jit(eqx.filter_value_and_grad(loss))(model)
-    monkeypatch.setattr(fusion, "for_gpu", lambda: False)
-    jax.clear_caches()
-    expected = eqx.filter_jit(eqx.filter_value_and_grad(loss))(model)
-    assert_alike(found, expected, 2e-4)
+    def of_sequence(model, sequence):
+        result = filter_trajectory(FILTERS[name], model, sequence, key=jr.key(0))
+        total = result.log_likelihood
+        for belief in (result.beliefs, getattr(result.beliefs, "components", None)):
+            if hasattr(belief, "log_weights"):
+                total += jnp.sin(jnp.exp(belief.log_weights)).sum()
+            elif belief is not None:
+                total += belief.mean.sum() + belief.covariance.sum()
+        return total
+
+    return lambda model: jax.vmap(of_sequence, (None, 0))(model, batch).sum(), model
+
+
+def with_and_without(function, *operands):
+    """The results of a function, and those that it has without loops."""
+    results = eqx.filter_jit(function)(*operands)
+    with filtrax.acceleration(False):
+        return results, eqx.filter_jit(function)(*operands)
+
+
+@pytest.mark.parametrize("name", some_of(["ukf"]))
+def test_filters_have_the_values_and_gradients_that_they_have_without(
+    name, loops_on_cpu, monkeypatch
+):
+    # Rejects loops that read the wrong step's mask, and gradients that stop at the loop.
+    monkeypatch.setattr(limits, "MOST_OPERATIONS", 1000)
+    loss, model = filtered(name)
+    results, expected = with_and_without(eqx.filter_value_and_grad(loss), model)
+    assert_alike(results, expected)
+    assert [loop.reverse for loop in loops_on_cpu] == [False, True]
+    assert np.isfinite(expected[0])
+
+
+@pytest.mark.parametrize("name", some_of(["ekf"]))
+def test_filters_are_kernels_with_the_same_values_and_gradients(name, interpreted, monkeypatch):
+    # Rejects rules that are right alone, and wrong in the step of a filter or in its transpose.
+    monkeypatch.setattr(limits, "MOST_OPERATIONS", 1000)
+    loss, model = filtered(name)
+    results, expected = with_and_without(eqx.filter_value_and_grad(loss), model)
+    assert_alike(results, expected, 5e-5)
+    assert interpreted == [2, 2]
+
+
+@pytest.mark.parametrize("name", some_of(["ukf", "ukf_paper"]))
+def test_filters_are_kernels_with_the_same_values(name, interpreted, monkeypatch):
+    # Rejects padding that leaks into a belief, and parts of points in the wrong order.
+    monkeypatch.setattr(limits, "MOST_OPERATIONS", 1000)
+    loss, model = filtered(name)
+    assert_alike(*with_and_without(loss, model))
+    assert interpreted == [2]
+
+
+@lowers_kernels
+@pytest.mark.parametrize("name", some_of(["ukf"]))
+def test_filters_are_kernels_of_a_gpu(name, with_gpu, monkeypatch):
+    # Rejects a step that Triton has no program for, from which a loop would fall back.
+    monkeypatch.setattr(limits, "MOST_OPERATIONS", 1000)
+    loss, model = filtered(name)
+    arrays, rest = eqx.partition(model, eqx.is_inexact_array)
+    gradient = jax.value_and_grad(lambda arrays: loss(eqx.combine(arrays, rest)))
+    assert kernels_in(gradient, arrays) == 2

@@ -254,7 +254,10 @@ def test_a_guarded_model_is_saved_and_loaded(key, tmp_path):
     filtrax.save(tmp_path / "model.npz", filt, model)
     _, loaded = filtrax.load(tmp_path / "model.npz", filt, blank)
     far = jnp.asarray([4.0, 4.0])
-    assert loaded.sensor(far, None, None, key=key).novelty == model.sensor(far, None, None, key=key).novelty
+    assert (
+        loaded.sensor(far, None, None, key=key).novelty
+        == model.sensor(far, None, None, key=key).novelty
+    )
 
 
 # From a trained model and its data

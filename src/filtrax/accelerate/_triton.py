@@ -75,7 +75,10 @@ def launch(
     warps: int,
     interpret: bool = False,
 ) -> Sequence[Array]:
-    """Runs `program(index, *references)` for `count` indices; references are operands and results."""
+    """Runs `program(index, *references)` for `count` indices.
+
+    References are those of operands and of results.
+    """
     # Imported here, because it takes a while, and may not be there.
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton

@@ -29,7 +29,8 @@ class Recursion(NamedTuple):
     - `shared`, `stepwise`: operations that depend on `consts` alone, and on `inputs` but on nothing
       that is carried.
     - `body`: operations that the loop needs, from `of_consts`, `carried` and `of_inputs`.
-    - `results`, `inside`: results of a step, carried ones first, and whether the loop computes them.
+    - `results`, `inside`: results of a step, carried ones first, and whether the loop computes
+      them.
     """
 
     consts: Sequence[Any]

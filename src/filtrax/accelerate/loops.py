@@ -54,6 +54,8 @@ def as_loop(step: Callable, first: Any, inputs: Any, *, keep: bool = True) -> Ca
     operands = [*carry, *leaves]
     shapes = _of_one_step(operands, [False] * len(operands), Loop(0, len(carry), length))
     consts, whole = close(flat, shapes)
+    if whole.effects:  # a kernel neither prints nor calls back
+        return None
     recursion = split(whole, len(consts), len(carry))
     shapes = list(map(like, (*recursion.of_consts, *recursion.carried, *recursion.of_inputs)))
     body = jax.make_jaxpr(recursion.step)(*shapes).jaxpr
@@ -245,8 +247,7 @@ def _jvp(
 
     outputs = iter(_bind(value, primals, batched, loop, size))
     results, kept, before = (
-        list(itertools.islice(outputs, len(group)))
-        for group in (jaxpr.outvars, residuals, d_first)
+        list(itertools.islice(outputs, len(group))) for group in (jaxpr.outvars, residuals, d_first)
     )
 
     flags_shared, flags_first, flags_inputs = loop.parts(batched)
@@ -270,10 +271,10 @@ def _jvp(
         values = [*kept, *shared, *carry, *inputs, *d_shared, *d_carry, *d_inputs]
         return read(both.follow(variables, values), both.changes)
 
-    operands, flags = (sum((list(group[i]) for group in groups), []) for i in (0, 1))
+    operands, flags = ([item for group in groups for item in group[i]] for i in (0, 1))
     inner = loop._replace(shared=len(shared) + sum(moving_shared))
     traced = jax.make_jaxpr(tangent)(*_of_one_step(operands, flags, inner)).jaxpr
-    linear = sum(([is_tangent] * len(group) for group, _, is_tangent in groups), [])
+    linear = [is_tangent for group, _, is_tangent in groups for _ in group]
 
     def changes(i):
         wanted = [j == i for j in range(len(traced.outvars))]
@@ -320,7 +321,7 @@ def _transpose(
 
         back = jax.linear_transpose(function, *select(linear, shapes))
         results = back([*carried[: loop.carried], *of_steps[fixed_inputs:]])
-        to_shared, to_carried, to_inputs = Loop(*sizes, loop.length).parts(results)
+        to_shared, to_carried, to_inputs = Loop(*sizes[:2], loop.length).parts(results)
         sums = map(jnp.add, carried[loop.carried :], to_shared)
         return [*to_carried, *sums, *to_inputs]
 

@@ -39,7 +39,7 @@ def cholesky(equation: JaxprEqn, matrices: Array) -> Array:
 
 
 def square_root(equation: JaxprEqn, matrices: Array) -> Array:
-    """L of a singular A, too, as `small_matrices.any_square_root`.
+    """L of a singular A, too, as `linalg.derivatives.square_root`.
 
     The factor of A with roundings is computed only where a sequence of the program has no other.
     """
@@ -86,7 +86,7 @@ def log_determinant(equation: JaxprEqn, factors: Array, inverses: Array) -> Arra
     size, (rows, columns) = shape_of(equation.invars[0])[-1], _places(factors)
     inside = (rows == columns) & (rows < size)
     ones = jnp.where(inside, factors, jnp.ones_like(factors))
-    return 2 * jnp.log(ones).sum((-2, -1))
+    return filled(2 * jnp.log(ones).sum((-2, -1)), shape_of(equation.outvars[0]))
 
 
 def canonical(equation: JaxprEqn, factors: Array) -> Array:
@@ -104,16 +104,16 @@ def root_sum(equation: JaxprEqn, *parts: Array) -> list[Array]:
     return [filled(lower[0], shape_of(equation.outvars[0])), *basis]
 
 
-def array_update(equation: JaxprEqn, *operands: Array) -> list[Array]:
+def array_update(equation: JaxprEqn, noise: Array, image: Array, prior: Array) -> list[Array]:
     """X, Y and L, and the rows of Q: first those of the noise, then those of the prior."""
-    *top, prior = operands
-    (rows, _), (size, _) = (shape_of(v)[-2:] for v in equation.outvars[:2])
-    batch, dtype = _batch(operands), prior.dtype
+    (rows, columns), (size, _) = (
+        shape_of(v)[-2:] for v in (equation.invars[0], equation.invars[2])
+    )
+    batch, dtype = _batch([noise, image, prior]), prior.dtype
     zero = lambda *shape: jnp.zeros((*batch, *map(widened, shape)), dtype)  # noqa: E731
-    columns = [shape_of(v)[-1] for v in equation.invars[:-1]]
-    bottom = [*(zero(size, n) for n in columns[:-1]), prior]
+    top, bottom = [noise, image], [zero(size, columns), prior]
     triangles = [zero(rows, rows), zero(size, rows)]
-    (_, bottom), (corner, below), first = _eliminate(rows, [list(top), bottom], triangles, 0)
+    (_, bottom), (corner, below), first = _eliminate(rows, [top, bottom], triangles, 0)
     _, (factor,), second = _eliminate(size, [bottom], [zero(size, size)], 0)
     shapes = [shape_of(v) for v in equation.outvars[:3]]
     triangle = [filled(t, s) for t, s in zip((corner, below, factor), shapes, strict=True)]

@@ -107,6 +107,16 @@ def _polynomial(coefficients: Sequence[float], number: Array) -> Array:
     return value
 
 
+def _select(which: Array, *cases: Array) -> Array:
+    """One of two numbers by a flag, or one of several by an integer."""
+    if which.dtype == bool:
+        return lax.select_n(which, *cases)
+    *others, last = enumerate(cases)
+    return functools.reduce(
+        lambda rest, case: jnp.where(which <= case[0], case[1], rest), reversed(others), last[1]
+    )
+
+
 def _iota(equation: JaxprEqn) -> Array:
     shape, axis = _shape(equation), equation.params["dimension"]
     found = lax.broadcasted_iota(equation.params["dtype"], (1, *map(widened, shape)), 1 + axis)
@@ -139,13 +149,15 @@ def _sum(equation: JaxprEqn, tile: Array) -> Array:
 def _max(equation: JaxprEqn, tile: Array) -> Array:
     axes = [1 + axis for axis in equation.params["axes"]]
     inside = filled(jnp.ones(tile.shape, bool), shape_of(equation.invars[0]))
-    largest = jnp.where(inside, tile, jnp.full((), -jnp.inf, tile.dtype)).max(axes)
+    is_float = jnp.issubdtype(tile.dtype, jnp.floating)
+    least = -jnp.inf if is_float else jnp.iinfo(tile.dtype).min
+    largest = jnp.where(inside, tile, jnp.full((), least, tile.dtype)).max(axes)
     return filled(largest, _shape(equation))
 
 
 def _all(equation: JaxprEqn, tile: Array) -> Array:
     shape = shape_of(equation.invars[0])
-    return ~_any(equation, filled(~tile, shape))
+    return filled(~_any(equation, filled(~tile, shape)), _shape(equation))
 
 
 def _any(equation: JaxprEqn, tile: Array) -> Array:
@@ -165,10 +177,10 @@ def _slice(equation: JaxprEqn, tile: Array) -> Array:
 def _pad(equation: JaxprEqn, tile: Array, padding: Array) -> Array:
     old, new = shape_of(equation.invars[0]), _shape(equation)
     padding = lax.expand_dims(padding, range(1, tile.ndim))
-    for axis, (low, _, interior) in enumerate(equation.params["padding_config"]):
+    for axis, (low, high, interior) in enumerate(equation.params["padding_config"]):
         if interior:
             raise NoKernelError("kernels have no strides")
-        if old[axis] != new[axis]:
+        if low or high:
             tile = moved(tile, 1 + axis, -int(low), old[axis], new[axis])
             index = indices(tile.shape[1 + axis], 1 + axis, tile.ndim) - int(low)
             tile = jnp.where((index >= 0) & (index < old[axis]), tile, padding)
@@ -221,7 +233,7 @@ def _dot(equation: JaxprEqn, left: Array, right: Array) -> Array:
     rows, columns = left.ndim - len(front), right.ndim - len(front)
     left = lax.expand_dims(left, range(left.ndim, left.ndim + columns))
     right = lax.expand_dims(right, range(len(front), len(front) + rows))
-    return filled((left * right).sum(range(count)), _shape(equation))
+    return filled((left * right).sum(range(count), dtype=left.dtype), _shape(equation))
 
 
 def _same(equation: JaxprEqn, tile: Array) -> Array:
@@ -233,7 +245,9 @@ RULES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
     "sin": _on_numbers(_sine_after(0)),
     "cos": _on_numbers(_sine_after(1)),
+    "select_n": _on_numbers(_select),
     "stop_gradient": _same,
+    "copy": _same,
     "is_finite": _on_numbers(lambda number: jnp.abs(number) < jnp.inf),
     "iota": _iota,
     "broadcast_in_dim": _broadcast,

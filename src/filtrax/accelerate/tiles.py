@@ -20,12 +20,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-FEWEST_TERMS = 1024
-"""A product of two matrices with as many terms is one to Triton in a program for one sequence: its
-operands go through shared memory, where a table of all terms would fill registers. Products of
-fewer terms, or with a side shorter than `SHORTEST_SIDE`, are sums over a table."""
-
-SHORTEST_SIDE = 8
+from filtrax.accelerate import limits
 
 
 def widened(size: int) -> int:
@@ -194,16 +189,16 @@ def moved(tile: Array, axis: int, shift: int, old: int, new: int) -> Array:
 
 
 def multiplied(left: Array, right: Array) -> Array:
-    """A B for tiles of matrices."""
-    sizes = (max(left.shape[0], right.shape[0]), *left.shape[1:], right.shape[2])
-    if _is_product(sizes, left.dtype):
+    """A B for tiles of matrices, or of arrays of them."""
+    sizes = (max(left.shape[0], right.shape[0]), *left.shape[1:], right.shape[-1])
+    if left.ndim == 3 and _is_product(sizes, left.dtype):
         return lax.dot(left.squeeze(0), right.squeeze(0), precision=lax.Precision.HIGHEST)[None]
-    left, right = jnp.moveaxis(left, 2, 0)[..., None], jnp.moveaxis(right, 1, 0)[:, :, None, :]
-    return (left * right).sum(0)
+    left, right = jnp.moveaxis(left, -1, 0)[..., None], jnp.moveaxis(right, -2, 0)[..., None, :]
+    return (left * right).sum(0, dtype=left.dtype)
 
 
 def _is_product(sizes: Sequence[int], dtype: Any) -> bool:
     """Whether Triton multiplies matrices: how many, and rows, terms and columns of each product."""
     count, *sides = sizes
-    few = math.prod(sides) < FEWEST_TERMS or min(sides) < SHORTEST_SIDE
+    few = math.prod(sides) < limits.FEWEST_TERMS or min(sides) < limits.SHORTEST_SIDE
     return count == 1 and dtype == np.float32 and not few

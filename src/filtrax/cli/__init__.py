@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from filtrax.cli import bench, compiler, data, demo, evaluate, report, reproduce, train
+from filtrax.cli import bench, compiler, data, demo, evaluate, programs, report, reproduce, train
 from filtrax.cli.errors import Program
 
 __all__ = ["app", "main"]
@@ -33,6 +33,7 @@ app.add_typer(data.app, name="data")
 def main() -> None:
     """Runs the command line with the arguments of this process."""
     compiler.set_flags()
+    programs.keep()
     app(prog_name="filtrax")
 
 
@@ -56,6 +57,12 @@ def _root(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show where an error comes from. May stand anywhere.")
     ] = False,
+    no_cache: Annotated[
+        bool,
+        typer.Option(
+            "--no-cache", help="Compile everything anew, and keep nothing. May stand anywhere."
+        ),
+    ] = False,
 ) -> None:
     """Train Bayesian filters end to end, and look at what they learned."""
-    del version, debug  # The first has ended the program, the second is for `Program`.
+    del version, debug, no_cache  # The first has ended the program, the others are for `Program`.

@@ -11,6 +11,11 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
+from filtrax.cli import programs
+
+ANYWHERE = ("--debug", "--no-cache")
+"""Options of the program that may stand behind a verb, too."""
+
 USER_ERROR = 2
 INTERRUPTED = 130
 
@@ -25,7 +30,9 @@ class Program(TyperGroup):
     def main(self, args: Sequence[str] | None = None, *positional: Any, **options: Any) -> Any:
         arguments = list(sys.argv[1:] if args is None else args)
         debug = "--debug" in arguments or os.environ.get("FILTRAX_DEBUG", "0") not in ("", "0")
-        arguments = [argument for argument in arguments if argument != "--debug"] or ["--help"]
+        if "--no-cache" in arguments:
+            programs.forget()
+        arguments = [argument for argument in arguments if argument not in ANYWHERE] or ["--help"]
         options["standalone_mode"] = False  # Exceptions shall arrive here.
         try:
             code = super().main(arguments, *positional, **options)

@@ -1,6 +1,6 @@
 """Filters: stateless objects, belief in and belief out."""
 
-from filtrax.filters._online import OnlineFilter, online
+from filtrax.filters._online import OnlineFilter, as_dicts, online
 from filtrax.filters._run import Filtered, filter_trajectory, run
 from filtrax.filters.base import AbstractBayesFilter, AbstractFilter, Info
 from filtrax.filters.extended import ExtendedKalmanFilter
@@ -26,6 +26,7 @@ __all__ = [
     "RecurrentFilter",
     "Scaling",
     "UnscentedKalmanFilter",
+    "as_dicts",
     "filter_trajectory",
     "online",
     "run",

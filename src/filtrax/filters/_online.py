@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Generic
 
+import equinox as eqx
 import jax
 import jax.export
 import jax.numpy as jnp
@@ -84,10 +85,18 @@ class OnlineFilter(Generic[Belief]):
     ) -> jax.export.Exported:
         """The step as `jax.export` serializes it, for arguments like these.
 
-        Its `call(belief, reading, inputs, observed, key)` does what `step` does, without checks.
+        `call(belief, reading, inputs, observed, key)` of the result, or of what is deserialized
+        where the robot runs, does what `step` does without its checks. Beliefs and info are
+        dictionaries of arrays there, as `as_dicts(belief)` makes them, so that nothing but JAX is
+        needed to call it.
         """
-        arguments = self._arguments(belief, reading, inputs, observed, key)
-        return jax.export.export(jax.jit(self._traced), platforms=platforms)(*arguments)
+        belief, *others = self._arguments(belief, reading, inputs, observed, key)
+
+        def step(arrays, *others):
+            return as_dicts(self._traced(_as_modules(arrays, belief), *others))
+
+        exporting = jax.export.export(jax.jit(step), platforms=platforms)
+        return exporting(as_dicts(belief), *others)
 
     def _arguments(self, belief, reading, inputs, observed, key) -> tuple[Any, ...]:
         inputs, reading = _as_arrays(inputs), _as_arrays(reading)
@@ -123,6 +132,24 @@ def online(
     # Stacked sensors without masks must stay a whole measurement, so they start without.
     all_observed = None if isinstance(model.sensor, StackedSensors) else jnp.asarray(True)
     return OnlineFilter(init, step, all_observed)
+
+
+def as_dicts(tree: Any) -> Any:
+    """A tree with dictionaries of fields in the place of modules, like a belief for `export`."""
+    if isinstance(tree, eqx.Module):
+        return {f.name: as_dicts(getattr(tree, f.name)) for f in dataclasses.fields(tree)}
+    if isinstance(tree, tuple):
+        return tuple(map(as_dicts, tree))
+    return tree
+
+
+def _as_modules(dicts: Any, like: Any) -> Any:
+    """The modules that `as_dicts` made dictionaries of."""
+    structure = jax.tree.structure(like)
+    numbers = jax.tree.unflatten(structure, range(structure.num_leaves))
+    order = jax.tree.leaves(as_dicts(numbers))  # dictionaries sort their keys
+    leaves = dict(zip(order, jax.tree.leaves(dicts), strict=True))
+    return jax.tree.unflatten(structure, [leaves[i] for i in range(structure.num_leaves)])
 
 
 def _in_calling_thread(result: tuple[Belief, Info]) -> tuple[Belief, Info]:

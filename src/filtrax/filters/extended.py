@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float
 
-from filtrax._types import Inputs, Key, Observation, State
+from filtrax._types import Inputs, Key, State
 from filtrax.beliefs import Gaussian
 from filtrax.filters.base import AbstractBayesFilter, Info
 from filtrax.filters.kalman import condition, linearize
@@ -67,36 +67,23 @@ class ExtendedKalmanFilter(AbstractBayesFilter[Gaussian, Gaussian]):
         key: Key | None = None,
     ) -> tuple[Gaussian, Info]:
         del key
-        expected, H = self._observe(model, predicted.mean, inputs)
-        innovation = model.observation_space.difference(measurement.value, expected)
-        image = product(H, predicted.root)
-        belief, info = condition(predicted, innovation, image, measurement, model.state_space)
-        for _ in range(self.iterations - 1):
-            belief, last = self._repeat(model, predicted, belief.mean, measurement, inputs)
+        space, image_space = model.state_space, model.observation_space
+        belief, info = predicted, None
+        for _ in range(self.iterations):
+            point = belief.mean
+            expected, H = self._linearize(
+                lambda x: model.observe(x, inputs), point, space, image_space
+            )
+            innovation = image_space.difference(measurement.value, expected)
+            if info is not None:  # the point is another one than the prior's mean
+                innovation -= product(H, space.difference(predicted.mean, point))
+            image = product(H, predicted.root)
+            belief, latest = condition(predicted, innovation, image, measurement, space)
             # Innovation and likelihood stay those of the first linearization.
-            info = dataclasses.replace(info, finite=last.finite, gain=last.gain)
+            first = latest if info is None else info
+            info = dataclasses.replace(first, finite=latest.finite, gain=latest.gain)
+        assert info is not None
         return belief, info
-
-    def _repeat(
-        self,
-        model: StateSpaceModel,
-        predicted: Gaussian,
-        point: State,
-        measurement: Measurement,
-        inputs: Inputs,
-    ) -> tuple[Gaussian, Info]:
-        """The update with the observation linearized about another point than the prior's mean."""
-        expected, H = self._observe(model, point, inputs)
-        residual = model.observation_space.difference(measurement.value, expected)
-        offset = model.state_space.difference(predicted.mean, point)
-        innovation, image = residual - product(H, offset), product(H, predicted.root)
-        return condition(predicted, innovation, image, measurement, model.state_space)
-
-    def _observe(
-        self, model: StateSpaceModel, point: State, inputs: Inputs
-    ) -> tuple[Observation, Float[Array, "z x"]]:
-        spaces = model.state_space, model.observation_space
-        return self._linearize(lambda x: model.observe(x, inputs), point, *spaces)
 
     def _linearize(
         self,
@@ -106,6 +93,4 @@ class ExtendedKalmanFilter(AbstractBayesFilter[Gaussian, Gaussian]):
         image_space: AbstractSpace,
     ) -> tuple[Float[Array, " y"], Float[Array, "y x"]]:
         value, jacobian = linearize(function, point, space, image_space)
-        if self.cut_jacobian_gradients:
-            jacobian = jax.lax.stop_gradient(jacobian)
-        return value, jacobian
+        return value, jax.lax.stop_gradient(jacobian) if self.cut_jacobian_gradients else jacobian

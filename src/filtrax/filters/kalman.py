@@ -1,7 +1,7 @@
 """What all Kalman filters share: linearization, and the update by a measurement."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -37,8 +37,6 @@ def condition(
     image: Float[Array, "z x"],
     measurement: Measurement,
     space: AbstractSpace,
-    *,
-    spread: Sequence[Float[Array, "z _"]] = (),
 ) -> tuple[Gaussian, Info]:
     """Updates N(μ̂, P) with P = M Mᵀ by the innovation d = z - ẑ of z = H x + noise.
 
@@ -47,11 +45,10 @@ def condition(
     From the image A = H M of the root, the orthogonal transformation of `array_update` makes X, Y
     and L with S = X Xᵀ, P Hᵀ = Y Xᵀ and P⁺ = L Lᵀ. So K = Y X⁻¹, and P⁺ is never subtracted from
     anything. Rows of components that were not seen are zero, which makes the update that of the
-    seen ones. `spread` holds factors of covariances that are added to R.
+    seen ones.
     """
     seen = measurement.seen()
-    factors = (measurement.factor, *spread)
-    noise = tuple(jnp.where(seen[:, None], part, 0.0) for part in factors)
+    noise = jnp.where(seen[:, None], measurement.factor, 0.0)
     image = jnp.where(seen[:, None], image, 0.0)
     d = jnp.where(seen, innovation, 0.0)
 

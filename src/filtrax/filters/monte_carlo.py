@@ -3,11 +3,29 @@
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
+from jaxtyping import Array, Float
 
-from filtrax._types import Key
+from filtrax._types import Key, Scalar
 from filtrax.filters.base import require_key
-from filtrax.filters.sigma_points import AbstractSigmaPointFilter, Samples, SigmaPoints
-from filtrax.linalg import whiten
+from filtrax.filters.sigma_points import AbstractSigmaPointFilter, AbstractSigmaPoints, Regression
+from filtrax.linalg import product, whiten
+
+
+class SamplePoints(AbstractSigmaPoints):
+    """Any offsets of equal weight."""
+
+    offsets: Float[Array, "n x"]
+    weight: Scalar
+    infinitesimal: bool = eqx.field(default=False, static=True)
+
+    def steps(self, factor: Float[Array, "x x"]) -> Float[Array, "n x"]:
+        return product(self.offsets, factor.T)
+
+    def fit(self, deviations: Float[Array, "n y"]) -> Regression:
+        shift = self.mean(deviations)
+        slope = self.weight * product(deviations.T, self.offsets)
+        rest = deviations - product(self.offsets, slope.T) - shift[None, :]
+        return Regression(shift, slope, jnp.sqrt(self.weight) * rest.T)
 
 
 class MonteCarloUnscentedKalmanFilter(AbstractSigmaPointFilter):
@@ -31,16 +49,13 @@ class MonteCarloUnscentedKalmanFilter(AbstractSigmaPointFilter):
         if self.num_samples < 1:
             raise ValueError(f"`num_samples` must be at least 1, got {self.num_samples}.")
 
-    def points(self, size: int, dtype, *, key: Key | None = None) -> SigmaPoints:
+    def points(self, size: int, dtype, *, key: Key | None = None) -> SamplePoints:
         if self.num_samples <= size:
             raise ValueError(
                 f"`num_samples` must exceed the {size} components of the state, because fewer "
                 f"samples cannot be whitened: got {self.num_samples}."
             )
         key = require_key(key, self)
-        return SigmaPoints(
-            offsets=Samples(whiten(jr.normal(key, (self.num_samples, size), dtype))),
-            weights=jnp.full(self.num_samples, 1 / self.num_samples, dtype),
-            spread=jnp.zeros((), dtype),
-            about_centre=jnp.asarray(False),
-        )
+        offsets = whiten(jr.normal(key, (self.num_samples, size), dtype))
+        weight = jnp.asarray(1 / self.num_samples, dtype)
+        return SamplePoints(offsets=offsets, weight=weight)

@@ -1,8 +1,8 @@
 """Sigma points, and the filter that the unscented and the Monte Carlo Kalman filter share.
 
-Points are whitened offsets ξᵢ about a mean: xᵢ = μ + L ξᵢ with P = L Lᵀ. Their weights satisfy
-Σ wᵢ = 1, Σ wᵢ ξᵢ = 0, Σ wᵢ ξᵢ ξᵢᵀ = I. The centre point has the offset zero: it is the reference
-from which deviations are taken, and about which angles are averaged.
+Points are whitened offsets ξᵢ about a mean: xᵢ = μ + M ξᵢ with P = M Mᵀ. All have the same weight w,
+with Σ w ξᵢ = 0 and Σ w ξᵢ ξᵢᵀ = I. The centre μ is one more point and has the weight that is left. It
+is the reference from which deviations are taken, and about which angles are averaged.
 """
 
 import abc
@@ -13,7 +13,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from filtrax._types import Inputs, Key, Scalar, State
 from filtrax.beliefs import Gaussian
@@ -34,65 +34,57 @@ from filtrax.spaces import AbstractSpace
 from filtrax.state_space import StateSpaceModel
 
 
-class AbstractOffsets(eqx.Module):
-    """Whitened offsets ξᵢ, without that of the centre, which is zero."""
+class Regression(eqx.Module):
+    """The linear function of the offsets that is closest to the images of sigma points.
 
-    @abc.abstractmethod
-    def images(self, matrix: Float[Array, "y x"]) -> Float[Array, "n y"]:
-        """A ξᵢ for all i."""
-
-    @abc.abstractmethod
-    def slope(self, values: Float[Array, "n y"]) -> Float[Array, "y x"]:
-        """Σ aᵢ ξᵢᵀ."""
-
-
-class Samples(AbstractOffsets):
-    """Any offsets."""
-
-    offsets: Float[Array, "n x"]
-
-    def images(self, matrix: Float[Array, "y x"]) -> Float[Array, "n y"]:
-        return product(self.offsets, matrix.T)
-
-    def slope(self, values: Float[Array, "n y"]) -> Float[Array, "y x"]:
-        return product(values.T, self.offsets)
-
-
-class Pairs(AbstractOffsets):
-    """Offsets s eᵢ and -s eᵢ along the axes."""
-
-    distance: Scalar
-
-    def images(self, matrix: Float[Array, "y x"]) -> Float[Array, "n y"]:
-        far = self.distance * matrix.T
-        return jnp.concatenate([far, -far])
-
-    def slope(self, values: Float[Array, "n y"]) -> Float[Array, "y x"]:
-        ahead, behind = jnp.split(values, 2)
-        return self.distance * (ahead - behind).T
-
-
-class SigmaPoints(eqx.Module):
-    """Whitened offsets and their weights, and how functions are evaluated at them.
+    With images f(xᵢ) = f(μ) + dᵢ, their mean is f(μ) + `shift`, and their covariance D Dᵀ + Λ. This
+    is statistical linearization (Lefebvre, Bruyninckx & De Schutter 2002): D takes the place of F M
+    in an extended Kalman filter, and Λ is what a linear function cannot explain.
 
     **Attributes:**
 
-    - `offsets`: ξᵢ, without the centre's.
-    - `weights`: of the images of these points; the centre has the rest.
-    - `spread`: the weight of the deviation of the centre's image from the mean in covariances.
-    - `about_centre`: whether covariances are made of deviations from the image of the centre, and
-      not from the mean.
-    - `infinitesimal`: whether points lie so close to the centre that differences of their images
-      are nothing but rounding, so that they are taken from derivatives.
-    - `subtracts`: whether `spread` may be negative.
+    - `shift`: Σ w dᵢ.
+    - `slope`: D = Σ w dᵢ ξᵢᵀ.
+    - `spread`: a factor of Λ, before anything is subtracted.
+    - `subtracted`: a vector v if v vᵀ must be subtracted, because the centre has a negative weight.
     """
 
-    offsets: AbstractOffsets
-    weights: Float[Array, " n"]
-    spread: Scalar
-    about_centre: Bool[Array, ""]
-    infinitesimal: bool = eqx.field(default=False, static=True)
-    subtracts: bool = eqx.field(default=False, static=True)
+    shift: Float[Array, " y"]
+    slope: Float[Array, "y x"]
+    spread: Float[Array, "y n"]
+    subtracted: Float[Array, " y"] | None = None
+
+    def root(self, *factors: Float[Array, "y _"]) -> Float[Array, "y y"]:
+        """The root of Λ + A Aᵀ + B Bᵀ + ... for some factors."""
+        total = root_sum(*factors, self.spread)
+        return total if self.subtracted is None else downdate(total, self.subtracted)
+
+    def covariance(self, other: "Regression") -> Float[Array, "y z"]:
+        """The covariance of these images and of others of the same points."""
+        whole = (jnp.concatenate([fit.slope, fit.spread], axis=1) for fit in (self, other))
+        left, right = whole
+        total = product(left, right.T)
+        if self.subtracted is None or other.subtracted is None:
+            return total
+        return total - self.subtracted[:, None] * other.subtracted[None, :]
+
+
+class AbstractSigmaPoints(eqx.Module):
+    """Whitened offsets ξᵢ, and what is made of a function's images at the points."""
+
+    weight: eqx.AbstractVar[Scalar]
+    """w of each point but the centre."""
+
+    infinitesimal: eqx.AbstractVar[bool]
+    """Whether points lie so close to the centre that differences of images are only rounding."""
+
+    @abc.abstractmethod
+    def steps(self, factor: Float[Array, "x x"]) -> Float[Array, "n x"]:
+        """M ξᵢ."""
+
+    @abc.abstractmethod
+    def fit(self, deviations: Float[Array, "n y"]) -> Regression:
+        """The regression of deviations dᵢ on the offsets."""
 
     def images(
         self,
@@ -103,59 +95,22 @@ class SigmaPoints(eqx.Module):
     ) -> tuple[Any, Any]:
         """The image f(μ) of the centre, and dᵢ = f(xᵢ) - f(μ) of all other points.
 
-        Infinitesimal points have dᵢ = ∂f/∂x(μ + ½ L ξᵢ) L ξᵢ, the midpoint rule. Its error is
+        Infinitesimal points have dᵢ = ∂f/∂x(μ + ½ M ξᵢ) M ξᵢ, the midpoint rule. Its error is
         that of the third power of their distance, and it does not subtract what is nearly equal.
         """
         centre = function(belief.mean)
-        steps = self.offsets.images(belief.factor)
 
-        def image(step):
+        def deviation(step):
             if self.infinitesimal:
                 middle = space.add(belief.mean, 0.5 * step)
                 return jax.jvp(function, (middle,), (step,))[1]
             return difference(function(space.add(belief.mean, step)), centre)
 
-        return centre, jax.vmap(image)(steps)
+        return centre, jax.vmap(deviation)(self.steps(belief.factor))
 
     def mean(self, deviations: Float[Array, "n ..."]) -> Float[Array, "..."]:
-        """Σ wᵢ dᵢ: by how much the mean of the images differs from that of the centre."""
-        weights = self.weights.reshape(-1, *[1] * (deviations.ndim - 1))
-        return (weights * deviations).sum(0)
-
-    def root(
-        self,
-        deviations: Float[Array, "n y"],
-        shift: Float[Array, " y"],
-        noise: Float[Array, "y _"],
-    ) -> Float[Array, "y y"]:
-        """The root of the covariance of the images, whose mean is `shift`, and of noise."""
-        total = root_sum(*self.scattered(deviations, shift), noise)
-        if not self.subtracts:
-            return total
-        return downdate(total, _root_above_zero(-self.spread) * shift)
-
-    def scattered(
-        self, deviations: Float[Array, "n y"], shift: Float[Array, " y"]
-    ) -> tuple[Float[Array, "y _"], ...]:
-        """Factors whose squares add up to the covariance of the images, but what is subtracted."""
-        about = jnp.where(self.about_centre, 0.0, shift)
-        others = jnp.sqrt(self.weights)[:, None] * (deviations - about[None, :])
-        return (_root_above_zero(self.spread) * shift)[:, None], others.T
-
-    def covariance(
-        self,
-        left: tuple[Float[Array, "n x"], Float[Array, " x"]],
-        right: tuple[Float[Array, "n y"], Float[Array, " y"]],
-    ) -> Float[Array, "x y"]:
-        """The covariance of two sets of images, from deviations and means of each."""
-        (a, a_mean), (b, b_mean) = left, right
-        a, b = (x - jnp.where(self.about_centre, 0.0, m)[None] for x, m in (left, right))
-        between = self.spread * a_mean[:, None] * b_mean[None, :]
-        return product((self.weights[:, None] * a).T, b) + between
-
-    def slope(self, deviations: Float[Array, "n y"]) -> Float[Array, "y x"]:
-        """D = Σ wᵢ dᵢ ξᵢᵀ, the linear function of the offsets that is closest to the images."""
-        return self.offsets.slope(self.weights[:, None] * deviations)
+        """Σ w dᵢ: by how much the mean of the images differs from that of the centre."""
+        return self.weight * deviations.sum(0)
 
 
 class PredictedPoints(eqx.Module):
@@ -163,25 +118,22 @@ class PredictedPoints(eqx.Module):
 
     belief: Gaussian
     states: Float[Array, "n x"]
-    points: SigmaPoints
+    points: AbstractSigmaPoints
 
 
 class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | PredictedPoints]):
     """Propagates sigma points through process and observation.
 
-    Prediction, with points xᵢ of N(μ, P) and yᵢ = f(xᵢ, u):
+    Prediction, with points xᵢ of N(μ, P) and their images f(xᵢ, u):
 
-        μ̂ = Σ wᵢ yᵢ,   P̂ = Σ wᵢ (yᵢ - μ̂)(yᵢ - μ̂)ᵀ + Σ wᵢ Q(xᵢ, u)
+        μ̂ = Σ wᵢ f(xᵢ, u),   P̂ = cov f(xᵢ, u) + Σ wᵢ Q(xᵢ, u) = D Dᵀ + Λ + Q̄
 
-    Update, with new points μ̂ + L ξᵢ of N(μ̂, P̂) and zᵢ = h(μ̂ + L ξᵢ, u): statistical linearization
-    (Lefebvre, Bruyninckx & De Schutter 2002). The linear function of the offsets that is closest to
-    the images takes the place of H L, and what it leaves of them adds to the noise:
+    Update, with new points of N(μ̂, P̂) and their images h(xᵢ, u), of which D and Λ are now those:
 
-        ẑ = Σ wᵢ zᵢ,   D = Σ wᵢ (zᵢ - ẑ) ξᵢᵀ,   Λ = Σ wᵢ rᵢ rᵢᵀ,   rᵢ = zᵢ - ẑ - D ξᵢ
-        K and P as in `condition`, with the image D and the noise R + Λ
+        ẑ = Σ wᵢ h(xᵢ, u),   K and P as in `condition`, with the image D and the noise R + Λ
 
-    which is the textbook update S = Σ wᵢ (zᵢ - ẑ)(zᵢ - ẑ)ᵀ + R, P = P̂ - K S Kᵀ without the
-    subtraction.
+    which is the textbook update S = cov h(xᵢ, u) + R, P = P̂ - K S Kᵀ without the subtraction. D and
+    Λ are explained in `Regression`.
 
     Means stay inside the bounds of the space, points need not: f and h are continued linearly
     (`Space.continued`), and Q is that of the closest state inside. Points that were moved to the
@@ -194,7 +146,7 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
     ones, so that its gain does not know of the current process noise."""
 
     @abc.abstractmethod
-    def points(self, size: int, dtype, *, key: Key | None = None) -> SigmaPoints:
+    def points(self, size: int, dtype, *, key: Key | None = None) -> AbstractSigmaPoints:
         """Points for a state of `size` components."""
 
     def init(self, model: StateSpaceModel, prior: Gaussian, *, key: Key | None = None) -> Gaussian:
@@ -208,10 +160,10 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
         points = self.points(belief.mean.size, belief.mean.dtype, key=key)
         process = lambda x: space.continued(lambda y: model.process(y, inputs), x)  # noqa: E731
         centre, deviations = points.images(process, belief, space, space.difference)
-        shift = points.mean(deviations)
+        fit = points.fit(deviations)
+        mean = space.inside(space.add(centre, fit.shift))
         noise = _mean_noise(points, model, belief, inputs)
-        mean = space.inside(space.add(centre, shift))
-        predicted = Gaussian.of_root(mean, points.root(deviations, shift, noise))
+        predicted = Gaussian.of_root(mean, fit.root(fit.slope, noise))
         if self.redraw:
             return predicted
         states = jax.vmap(space.add, (None, 0))(centre, deviations)
@@ -229,27 +181,22 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
         if isinstance(predicted, PredictedPoints):
             return _update_with_predicted_points(model, predicted, measurement, inputs)
         space, image_space = model.state_space, model.observation_space
-        # The root's tangent must be that of the root along which the points lie.
+        # The tangent of the root must be that of the root along which the points lie.
         predicted = Gaussian.of_root(predicted.mean, predicted.factor)
         points = self.points(predicted.mean.size, predicted.mean.dtype, key=key)
         observe = lambda x: space.continued(lambda y: model.observe(y, inputs), x)  # noqa: E731
         centre, deviations = points.images(observe, predicted, space, image_space.difference)
-        shift, slope = points.mean(deviations), points.slope(deviations)
-        residuals = deviations - points.offsets.images(slope)
-        expected = image_space.inside(image_space.add(centre, shift))
+        fit = points.fit(deviations)
+        expected = image_space.inside(image_space.add(centre, fit.shift))
         innovation = image_space.difference(measurement.value, expected)
-        if not points.subtracts:
-            spread = points.scattered(residuals, shift)
-            return condition(predicted, innovation, slope, measurement, space, spread=spread)
-        noise = points.root(residuals, shift, measurement.factor)
-        measurement = dataclasses.replace(measurement, factor=noise)
-        return condition(predicted, innovation, slope, measurement, space)
+        with_spread = dataclasses.replace(measurement, factor=fit.root(measurement.factor))
+        return condition(predicted, innovation, fit.slope, with_spread, space)
 
 
 def _mean_noise(
-    points: SigmaPoints, model: StateSpaceModel, belief: Gaussian, inputs: Inputs
+    points: AbstractSigmaPoints, model: StateSpaceModel, belief: Gaussian, inputs: Inputs
 ) -> Float[Array, "x _"]:
-    """A factor of Σ wᵢ Q(xᵢ, u), which is that of Q itself where it does not depend on the state."""
+    """A factor of Σ wᵢ Q(xᵢ, u), which is that of Q where Q does not depend on the state."""
     space, noise = model.state_space, model.process_noise
     if not depends(lambda x: noise(x, inputs), belief.mean):
         return noise(belief.mean, inputs)
@@ -273,7 +220,7 @@ def _update_with_predicted_points(
 ) -> tuple[Gaussian, Info]:
     """The paper's form: S and the cross covariance from the points as they were propagated.
 
-        S = Σ wᵢ (zᵢ - ẑ)(zᵢ - ẑ)ᵀ + R,   K = Σ wᵢ (yᵢ - μ̂)(zᵢ - ẑ)ᵀ S⁻¹
+        S = cov h(yᵢ) + R,   K = cov(yᵢ, h(yᵢ)) S⁻¹
         P = (I - K H) P̂ (I - K H)ᵀ + K R Kᵀ,   H = ∂h/∂x (μ̂)
 
     P̂ contains the current Q, while S and K do not.
@@ -281,15 +228,14 @@ def _update_with_predicted_points(
     points, prior, seen = predicted.points, predicted.belief, measurement.seen()
     space, image_space = model.state_space, model.observation_space
     observe = lambda x: space.continued(lambda y: model.observe(y, inputs), x)  # noqa: E731
-    images = jax.vmap(observe)(predicted.states)
-    deviations = jax.vmap(image_space.difference, (0, None))(images[1:], images[0])
-    shift = points.mean(deviations)
-    innovation = image_space.difference(measurement.value, image_space.add(images[0], shift))
-    d, noise = jnp.where(seen, innovation, 0.0), measurement.factor
-    X = marginal_root(points.root(deviations, shift, noise), seen)
-    inverted = inverse(X)
+    images, noise = jax.vmap(observe)(predicted.states), measurement.factor
+    observed = points.fit(jax.vmap(image_space.difference, (0, None))(images[1:], images[0]))
     states = jax.vmap(space.difference, (0, None))(predicted.states[1:], predicted.states[0])
-    cross = points.covariance((states, points.mean(states)), (deviations, shift))
+    expected = image_space.add(images[0], observed.shift)
+    d = jnp.where(seen, image_space.difference(measurement.value, expected), 0.0)
+    X = marginal_root(observed.root(observed.slope, noise), seen)
+    inverted = inverse(X)
+    cross = points.fit(states).covariance(observed)
     gain = product(jnp.where(seen[None, :], cross, 0.0), inverted.T, inverted)
     H = jnp.where(seen[:, None], jax.jacfwd(observe)(prior.mean), 0.0)
     kept = prior.root - product(gain, H, prior.root)
@@ -297,9 +243,3 @@ def _update_with_predicted_points(
     belief = Gaussian.of_root(mean, root_sum(kept, product(gain, noise)))
     log_likelihood = gaussian_log_density(d, X, seen)
     return belief, Info(all_finite(belief), log_likelihood, None, d, squared(X), gain)
-
-
-def _root_above_zero(number: Scalar) -> Scalar:
-    """√max(a, 0), whose derivative is zero where a is not positive."""
-    positive = number > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, number, 1.0)), 0.0)

@@ -6,11 +6,11 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from filtrax._given import given_field
-from filtrax._types import Key
-from filtrax.filters.sigma_points import AbstractSigmaPointFilter, Pairs, SigmaPoints
+from filtrax._types import Key, Scalar
+from filtrax.filters.sigma_points import AbstractSigmaPointFilter, AbstractSigmaPoints, Regression
 
 CLOSEST = 0.1
 """Points that are closer to the mean, in standard deviations, are infinitesimal where precision is
@@ -52,7 +52,6 @@ class Scaling(AbstractScaling):
         # Stays fixed in training even where the numbers are arrays, as in a sweep over kappa.
         return jax.lax.stop_gradient((alpha, spread, beta))
 
-
     def distance(self, size: int) -> float | None:
         numbers = self.alpha, self.kappa
         if not all(isinstance(number, float | int) for number in numbers):
@@ -90,13 +89,53 @@ class LearnedScaling(AbstractScaling):
         alpha, spread, beta = (value.astype(dtype) for value in values)
         return alpha, spread, beta
 
-
     def distance(self, size: int) -> None:
         del size
 
     def subtracts(self, size: int) -> bool:
         del size
         return True
+
+
+class PairedPoints(AbstractSigmaPoints):
+    """Offsets s eᵢ and -s eᵢ along the axes.
+
+    Deviations d⁺ and d⁻ of a pair are an odd and an even part, (d⁺ - d⁻) / 2 and (d⁺ + d⁻) / 2. The
+    slope is made of the odd parts, and the even ones eᵢ are what it leaves of both images. With
+    m = Σ w dᵢ, the mean of the deviations, Λ is one of
+
+        Σ 2w (eᵢ - m)(eᵢ - m)ᵀ + w⁰ m mᵀ   or   Σ 2w eᵢ eᵢᵀ + (β - α²) m mᵀ
+
+    which are the same, if w⁰ is the textbook's weight of the centre in covariances.
+
+    **Attributes:**
+
+    - `distance`, `weight`: s and w, with 2 w s² = 1.
+    - `centre`: the factor of m mᵀ, w⁰ or β - α².
+    - `about_mean`: whether deviations are taken from the mean, so that the factor is w⁰.
+    - `subtracts`: whether the factor may be negative.
+    """
+
+    distance: Scalar
+    weight: Scalar
+    centre: Scalar
+    about_mean: Bool[Array, ""]
+    infinitesimal: bool = eqx.field(static=True)
+    subtracts: bool = eqx.field(static=True)
+
+    def steps(self, factor: Float[Array, "x x"]) -> Float[Array, "n x"]:
+        ahead = self.distance * factor.T
+        return jnp.concatenate([ahead, -ahead])
+
+    def fit(self, deviations: Float[Array, "n y"]) -> Regression:
+        ahead, behind = jnp.split(deviations, 2)
+        odd, even = 0.5 * (ahead - behind), 0.5 * (ahead + behind)
+        shift = 2 * self.weight * even.sum(0)
+        rest = even - jnp.where(self.about_mean, shift, 0.0)[None, :]
+        of_mean = _root_above_zero(self.centre) * shift
+        spread = jnp.concatenate([jnp.sqrt(2 * self.weight) * rest, of_mean[None, :]])
+        subtracted = _root_above_zero(-self.centre) * shift if self.subtracts else None
+        return Regression(shift, odd.T / self.distance, spread.T, subtracted)
 
 
 class UnscentedKalmanFilter(AbstractSigmaPointFilter):
@@ -106,12 +145,8 @@ class UnscentedKalmanFilter(AbstractSigmaPointFilter):
         w⁰ = λ / (n + λ) for means, w⁰ + 1 - α² + β for covariances, 1 / (2 (n + λ)) elsewhere
 
     (Julier & Uhlmann 1997; Wan & van der Merwe 2000). The rest is `AbstractSigmaPointFilter`.
-
-    Where the centre's weight is negative and β ≥ α², covariances are computed as
-
-        Σ wᵢ (yᵢ - ȳ)(yᵢ - ȳ)ᵀ = Σ_{i>0} wᵢ (yᵢ - y₀)(yᵢ - y₀)ᵀ + (β - α²) (y₀ - ȳ)(y₀ - ȳ)ᵀ
-
-    which is the same, since ȳ - y₀ = Σ_{i>0} wᵢ (yᵢ - y₀), and a sum of squares.
+    Covariances are sums of squares wherever the centre's weight is not negative or β ≥ α²
+    (`PairedPoints` has the equations).
 
     **Attributes:**
 
@@ -126,22 +161,20 @@ class UnscentedKalmanFilter(AbstractSigmaPointFilter):
     redraw: bool = eqx.field(default=True, static=True)
     drop_negative_centre: bool = eqx.field(default=False, static=True)
 
-    def points(self, size: int, dtype, *, key: Key | None = None) -> SigmaPoints:
+    def points(self, size: int, dtype, *, key: Key | None = None) -> PairedPoints:
         del key
         alpha, spread, beta = self.scaling.parameters(size, dtype)
         width = alpha**2 * spread  # n + λ
-        centre = 1 - size / width
-        in_covariance = centre + 1 - alpha**2 + beta
-        rest = beta - alpha**2
-        negative = in_covariance < 0
-        dropped = self.drop_negative_centre & negative
-        squares = negative & (rest >= 0)
-        in_squares = jnp.where(squares, rest, in_covariance)
-        return SigmaPoints(
-            offsets=Pairs(jnp.sqrt(width)),
-            weights=jnp.full(2 * size, 0.5 / width),
-            spread=jnp.where(dropped, 0.0, in_squares),
-            about_centre=dropped | squares,
+        of_covariance = 2 - size / width - alpha**2 + beta
+        about_mean = of_covariance >= 0
+        about_centre = jnp.where(self.drop_negative_centre, 0.0, beta - alpha**2)
+        # A factor below zero stays the textbook's, so that what is subtracted is the least.
+        about_mean |= (about_centre < 0) & (not self.drop_negative_centre)
+        return PairedPoints(
+            distance=jnp.sqrt(width),
+            weight=0.5 / width,
+            centre=jnp.where(about_mean, of_covariance, about_centre),
+            about_mean=about_mean,
             infinitesimal=self._infinitesimal(size, dtype),
             subtracts=not self.drop_negative_centre and self.scaling.subtracts(size),
         )
@@ -150,3 +183,9 @@ class UnscentedKalmanFilter(AbstractSigmaPointFilter):
         """Whether points are known to be too close for differences in this precision."""
         distance = self.scaling.distance(size)
         return distance is not None and distance < CLOSEST and jnp.finfo(dtype).bits < 64
+
+
+def _root_above_zero(number: Scalar) -> Scalar:
+    """√max(a, 0), whose derivative is zero where a is not positive."""
+    positive = number > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, number, 1.0)), 0.0)

@@ -1,6 +1,6 @@
 """Everything that the algebra uses of JAX beyond its public interface.
 
-`tests/core/test_architecture.py` lists these names, so that an upgrade of JAX has one place to look.
+A test lists these names, so that an upgrade of JAX has one place to look.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,10 +10,6 @@ import jax
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
-
-Lowering = Callable[..., Any]
-"""Makes StableHLO of the operands of a primitive."""
-
 
 def define(
     name: str,
@@ -76,30 +72,3 @@ def bilinear(primitive: Primitive, left: Callable[..., Any], right: Callable[...
         return None, right(cotangent, a)
 
     ad.primitive_transposes[primitive] = transpose
-
-
-def linear(primitive: Primitive, transposed: Callable[[Any], Any]) -> None:
-    """Lets a primitive of one operand be transposed."""
-
-    def transpose(cotangents, operand, **params):
-        del operand
-        (cotangent,) = cotangents
-        return [None if isinstance(cotangent, ad.Zero) else transposed(cotangent)]
-
-    ad.primitive_transposes[primitive] = transpose
-
-
-def for_one_device(program: Callable[..., Any], otherwise: Callable[..., Any]) -> Lowering:
-    """Lowers to `program`, or to `otherwise` where the compiler divides it among several devices."""
-
-    def rule(context, *operands, **params):
-        devices = getattr(context.module_context.axis_context, "num_devices", 1)
-        chosen = program if devices == 1 else otherwise
-        return mlir.lower_fun(chosen, multiple_results=True)(context, *operands, **params)
-
-    return rule
-
-
-def register(primitive: Primitive, lowering: Lowering, platform: str) -> None:
-    """Registers a lowering of a platform."""
-    mlir.register_lowering(primitive, lowering, platform)

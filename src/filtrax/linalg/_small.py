@@ -103,9 +103,7 @@ def orthogonalize_on_cpu(rows: Array) -> tuple[Array, Array]:
         return orthogonalize(rows)
     whole = len(flat) // size * size
     chunks = flat[:whole].reshape(-1, size, count, length)
-    parts = [
-        leaf.reshape(-1, count, leaf.shape[-1]) for leaf in jax.lax.map(orthogonalize, chunks)
-    ]
+    parts = [leaf.reshape(-1, count, leaf.shape[-1]) for leaf in jax.lax.map(orthogonalize, chunks)]
     if whole < len(flat):
         rest = orthogonalize(flat[whole:])
         parts = [jnp.concatenate(pair) for pair in zip(parts, rest, strict=True)]

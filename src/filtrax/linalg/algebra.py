@@ -74,7 +74,7 @@ def root_sum(*parts: Float[Array, "n _"]) -> Float[Array, "n n"]:
 
 
 def array_update(
-    noise: tuple[Float[Array, "z _"], ...], image: Float[Array, "z w"], prior: Float[Array, "x w"]
+    noise: Float[Array, "z n"], image: Float[Array, "z w"], prior: Float[Array, "x w"]
 ) -> tuple[Float[Array, "z z"], Float[Array, "x z"], Float[Array, "x x"]]:
     """X, Y and L of the array form of a Kalman update.
 
@@ -84,10 +84,10 @@ def array_update(
         [0 M] = [Y L] Q,   so that   X Xᵀ = N Nᵀ + A Aᵀ = S,   Y Xᵀ = M Aᵀ = P Hᵀ,
                                      L Lᵀ = P - Y Yᵀ = P - P Hᵀ S⁻¹ H P
 
-    (Kailath, Sayed & Hassibi 2000, section 12.3). The noise may be several parts in a row. As for
-    `root_sum`, tangents are those of some square roots.
+    (Kailath, Sayed & Hassibi 2000, section 12.3). As for `root_sum`, tangents are those of some
+    square roots.
     """
-    corner, below, factor, *_ = derivatives.array_update.bind(*noise, image, prior)
+    corner, below, factor, *_ = derivatives.array_update.bind(noise, image, prior)
     return corner, below, factor
 
 

@@ -87,7 +87,7 @@ def _root_sum_rule(primals: Sequence[Array], tangents: Sequence[Tangent]) -> Any
     assert change is not None
     inverse = pseudo_inverse(factor)
     of_basis = [
-        multiply(inverse, (0.0 if tangent is None else tangent) - multiply(change, q))
+        multiply(inverse, _minus(tangent, multiply(change, q)))
         for tangent, q in zip(tangents, basis, strict=True)
     ]
     return results, [change, *of_basis]
@@ -103,21 +103,17 @@ root_sum = define(
 
 
 def _array_update(orthogonalize: Any) -> Any:
-    def program(*operands):
-        *top, prior = operands
-        sizes = [part.shape[-1] for part in top]
-        rows, size = top[0].shape[-2], prior.shape[-2]
-        zeros = jnp.zeros((*prior.shape[:-1], sum(sizes) - sizes[-1]), prior.dtype)
-        whole = jnp.concatenate(
-            [jnp.concatenate(top, -1), jnp.concatenate([zeros, prior], -1)], -2
-        )
-        triangle, *basis = _orthogonalized(whole, sizes, orthogonalize)
-        corner = triangle[..., :rows, :rows]
+    def program(noise, image, prior):
+        rows = noise.shape[-2]
+        zeros = jnp.zeros((*prior.shape[:-1], noise.shape[-1]), prior.dtype)
+        top, bottom = (jnp.concatenate(pair, -1) for pair in ((noise, image), (zeros, prior)))
+        sizes = noise.shape[-1], image.shape[-1]
+        triangle, *basis = _orthogonalized(jnp.concatenate([top, bottom], -2), sizes, orthogonalize)
         below, factor = jnp.split(triangle[..., rows:, :], [rows], -1)
-        first = [q[..., :rows, :] for q in basis]
-        second = [q[..., rows:, :] for q in basis]
-        del size
-        return [corner, below, factor, *first, *second]
+        first, second = (
+            [q[..., part, :] for q in basis] for part in (slice(rows), slice(rows, None))
+        )
+        return [triangle[..., :rows, :rows], below, factor, *first, *second]
 
     return program
 
@@ -125,51 +121,44 @@ def _array_update(orthogonalize: Any) -> Any:
 def _array_update_rule(primals: Sequence[Array], tangents: Sequence[Tangent]) -> Any:
     """The tangent dA Qᵀ, turned such that the upper right block stays zero.
 
-    With blocks Dᵢⱼ of dA Qᵀ: dX = D₁₁, dY = D₂₁ + L (X⁻¹ D₁₂)ᵀ, dL = D₂₂ - Y X⁻¹ D₁₂.
+    With blocks Dᵢⱼ of dA Qᵀ: dX = D₁₁, dY = D₂₁ + L (X⁻¹ D₁₂)ᵀ, dL = D₂₂ - Y X⁻¹ D₁₂. The rows of Q
+    follow by differentiating A = [X 0; Y L] Q, first those of X, then those of L.
     """
     results = array_update.bind(*primals)
-    corner, below, factor, *basis = results
-    first, second = basis[: len(basis) // 2], basis[len(basis) // 2 :]
-    *d_top, d_prior = tangents
-    inverse = pseudo_inverse(corner)  # rows that were not seen are zero
-    d_corner = _sum([_times(d, q) for d, q in zip(d_top, first, strict=True)])
-    across = _sum([_times(d, q) for d, q in zip(d_top, second, strict=True)])
-    turned = None if across is None else multiply(inverse, across)
-    swap = _small.swap
-    d_below = _sum(
-        [_times(d_prior, first[-1]), None if turned is None else multiply(factor, swap(turned))]
-    )
-    d_factor = _sum(
-        [_times(d_prior, second[-1]), None if turned is None else -multiply(below, turned)]
-    )
-    d_corner = jnp.zeros_like(corner) if d_corner is None else d_corner
-    assert d_below is not None
-    assert d_factor is not None
+    X, Y, L, noise_1, image_1, noise_2, image_2 = results
+    d_noise, d_image, d_prior = tangents
+    inverse = pseudo_inverse(X)  # rows that were not seen are zero
+    d_X = _sum([_times(d_noise, noise_1), _times(d_image, image_1)])
+    d_X = jnp.zeros_like(X) if d_X is None else d_X
+    across = _sum([_times(d_noise, noise_2), _times(d_image, image_2)])
+    turn = None if across is None else multiply(inverse, across)
+    turned = [None, None] if turn is None else [multiply(L, _small.swap(turn)), -multiply(Y, turn)]
+    d_Y = _sum([_times(d_prior, image_1), turned[0]])
+    d_L = _sum([_times(d_prior, image_2), turned[1]])
+    d_Y, d_L = (jnp.zeros_like(m) if d is None else d for m, d in ((Y, d_Y), (L, d_L)))
     d_first = [
-        multiply(inverse, (0.0 if d is None else d) - multiply(d_corner, q))
-        for d, q in zip(d_top, first, strict=True)
+        multiply(inverse, _minus(tangent, multiply(d_X, q)))
+        for tangent, q in ((d_noise, noise_1), (d_image, image_1))
     ]
-    inverted = pseudo_inverse(factor)
-    d_bottom = [None] * (len(d_top) - 1) + [d_prior]
+    bottom = [(None, noise_1, noise_2, d_first[0]), (d_prior, image_1, image_2, d_first[1])]
+    inverse = pseudo_inverse(L)
     d_second = [
-        multiply(
-            inverted,
-            (0.0 if d is None else d)
-            - multiply(d_below, q)
-            - multiply(d_factor, p)
-            - multiply(below, d_q),
-        )
-        for d, q, p, d_q in zip(d_bottom, first, second, d_first, strict=True)
+        multiply(inverse, _minus(tangent, multiply(d_Y, q) + multiply(d_L, p) + multiply(Y, d_q)))
+        for tangent, q, p, d_q in bottom
     ]
-    return results, [d_corner, d_below, d_factor, *d_first, *d_second]
+    return results, [d_X, d_Y, d_L, *d_first, *d_second]
 
 
-def _array_shapes(*operands: Any) -> list[tuple[int, ...]]:
-    *top, prior = operands
-    batch, rows, size = top[0].shape[:-2], top[0].shape[-2], prior.shape[-2]
-    blocks = [(*batch, rows, rows), (*batch, size, rows), (*batch, size, size)]
-    lengths = [part.shape[-1] for part in top]
-    return blocks + [(*batch, count, n) for count in (rows, size) for n in lengths]
+def _minus(tangent: Tangent, matrix: Array) -> Array:
+    return -matrix if tangent is None else tangent - matrix
+
+
+def _array_shapes(noise: Any, image: Any, prior: Any) -> list[tuple[int, ...]]:
+    *batch, rows, columns = noise.shape
+    size, inner = prior.shape[-2:]
+    shapes = [(rows, rows), (size, rows), (size, size)]
+    shapes += [(count, length) for count in (rows, size) for length in (columns, inner)]
+    return [(*batch, *shape) for shape in shapes]
 
 
 array_update = define(
@@ -180,8 +169,8 @@ array_update = define(
 )
 """X, Y and L, and the rows of Q in parts, with
 
-    [A₁ ... A]   [X 0]
-    [0  ... M] = [Y L] Q.
+    [N A]   [X 0]
+    [0 M] = [Y L] Q.
 """
 
 

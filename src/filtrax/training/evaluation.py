@@ -124,9 +124,11 @@ def evaluate(
     if _takes_turns(model, keys):
         scores = []
         for number in range(len(keys)):
-            own_score, *own, key, features = _member((score, filt, model, keys, readings), number)
+            own = _member((score, filt, model, keys, readings), number)
+            own_score, own_filt, own_model, key, features = own
             options = {"readings": features, "placement": placement}
-            scores.append(evaluate(own_score, *own, data, perturbations, key, **options))
+            arguments = (own_score, own_filt, own_model, data, perturbations, key)
+            scores.append(evaluate(*arguments, **options))
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *scores)
     model = eqx.nn.inference_mode(model)
     if readings is not None:

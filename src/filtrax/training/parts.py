@@ -86,7 +86,7 @@ def transfer(filt: Any, model: Any, source: tuple[Any, Any], parts: Sequence[str
 
 
 def _find(both: tuple[Any, Any], name: str) -> Any:
-    roots = dict(zip(ROOTS, both, strict=True))
+    roots: dict[str, Any] = dict(zip(ROOTS, both, strict=True))
     first, *attributes = name.split(".")
     check_known(f"{name!r}, whose root must exist", {first} - set(roots), [*roots])
     part = roots[first]

@@ -170,9 +170,7 @@ def test_equals_the_exact_gaussian_sum_where_the_filter_is_exact(matrix):
     controls, observations, _ = data(system, 4)
     seen = np.zeros((4, 2), bool)
     seen[0] = True
-    beliefs, info = run_on(
-        IMMFilter(), *switching_model(system), controls, observations, seen
-    )
+    beliefs, info = run_on(IMMFilter(), *switching_model(system), controls, observations, seen)
     state = jnp.asarray([0.3, -0.2, 0.5])
     for last in (1, 2, 4):
         inputs = (controls[:last], observations[:last], seen[:last])
@@ -194,9 +192,7 @@ def test_is_close_to_the_gaussian_sum_where_it_is_not_exact():
     system = random_switching()
     controls, observations, _ = data(system, 2)
     seen = np.ones((2, 2), bool)
-    beliefs, info = run_on(
-        IMMFilter(), *switching_model(system), controls, observations, seen
-    )
+    beliefs, info = run_on(IMMFilter(), *switching_model(system), controls, observations, seen)
     weights, *_, modes, evidence = gaussian_sum(system, controls, observations, seen)
     exact = np.asarray([weights[modes == j].sum() for j in range(3)])
     error = np.abs(np.exp(beliefs.log_weights[1]) - exact).max()

@@ -5,89 +5,104 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from filtrax.filters.kalman import Conditioned, condition
+from filtrax import Euclidean, Gaussian, Measurement
+from filtrax.filters.kalman import condition, linearize
+from systems import POLAR, POSE, see_beacon
 
 STATE, OBSERVED = 3, 2
 ALL_SEEN = np.asarray([True, True])
 
 
 def problem(seed=0):
+    """A mean, a factor of a prior, an innovation, a matrix and a factor of noise."""
     rng = np.random.default_rng(seed)
-    covariances = []
-    for size in (STATE, OBSERVED):
-        factor = rng.normal(size=(size, size))
-        covariances.append(factor @ factor.T + 0.1 * np.eye(size))
-    innovation, matrix = rng.normal(size=OBSERVED), rng.normal(size=(OBSERVED, STATE))
-    return tuple(jnp.asarray(each) for each in (innovation, matrix, *covariances))
+    shapes = (STATE,), (STATE, STATE), (OBSERVED,), (OBSERVED, STATE), (OBSERVED, OBSERVED)
+    return tuple(jnp.asarray(rng.normal(size=shape)) for shape in shapes)
 
 
-def textbook(innovation, matrix, prior, noise):
+def results(mean, prior, innovation, matrix, noise, seen=ALL_SEEN):
+    """All that an update says, in terms that do not depend on the choice of a root."""
+    belief = Gaussian(mean, factor=prior)
+    measurement = Measurement(jnp.zeros(len(innovation)), factor=noise, observed=jnp.asarray(seen))
+    updated, info = condition(belief, innovation, matrix @ belief.root, measurement, Euclidean())
+    return {
+        "mean": updated.mean,
+        "covariance": updated.covariance,
+        "innovation_covariance": info.innovation_covariance,
+        "gain": info.gain,
+        "log_likelihood": info.log_likelihood,
+    }
+
+
+def textbook(mean, prior, innovation, matrix, noise):
     """All formulas as they are printed, with an inverse."""
-    prior = jnp.eye(STATE) if prior is None else prior
-    innovation_covariance = matrix @ prior @ matrix.T + noise
-    gain = prior @ matrix.T @ jnp.linalg.inv(innovation_covariance)
-    log_likelihood = jax.scipy.stats.multivariate_normal.logpdf(
-        innovation, jnp.zeros(len(innovation)), innovation_covariance
-    )
-    return Conditioned(
-        gain @ innovation,
-        prior - gain @ innovation_covariance @ gain.T,
-        innovation_covariance,
-        gain,
-        log_likelihood,
-    )
+    covariance = prior @ prior.T
+    innovation_covariance = matrix @ covariance @ matrix.T + noise @ noise.T
+    gain = covariance @ matrix.T @ jnp.linalg.inv(innovation_covariance)
+    density = jax.scipy.stats.multivariate_normal.logpdf
+    return {
+        "mean": mean + gain @ innovation,
+        "covariance": covariance - gain @ innovation_covariance @ gain.T,
+        "innovation_covariance": innovation_covariance,
+        "gain": gain,
+        "log_likelihood": density(innovation, jnp.zeros(len(innovation)), innovation_covariance),
+    }
 
 
-def symmetric(function, *others):
-    """A number that depends on every result, with covariances that stay symmetric."""
+def scored(function):
+    """A number that depends on every result."""
 
-    def scored(innovation, matrix, prior, noise):
-        halved = lambda m: None if m is None else 0.5 * (m + m.T)  # noqa: E731
-        found = function(innovation, matrix, halved(prior), halved(noise), *others)
-        return sum(jnp.sin((1 + i) * leaf).sum() for i, leaf in enumerate(found))
+    def score(*arguments):
+        leaves = jax.tree.leaves(function(*arguments))
+        return sum(jnp.sin((1 + i) * leaf).sum() for i, leaf in enumerate(leaves))
 
-    return scored
+    return score
 
 
 def assert_close(ours, theirs):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9), ours, theirs)
 
 
-@pytest.mark.parametrize("known_prior", [True, False])
-def test_values_and_derivatives_of_every_order_are_those_of_the_textbook(known_prior):
+def test_values_and_derivatives_of_every_order_are_those_of_the_textbook():
     """Rejects a rule that lacks a term, and one that holds for first derivatives alone."""
-    innovation, matrix, prior, noise = problem()
-    arguments = innovation, matrix, prior if known_prior else None, noise
-    seen = jnp.asarray(ALL_SEEN)
-    assert_close(condition(*arguments, seen), textbook(*arguments))
-    which = (0, 1, 2, 3) if known_prior else (0, 1, 3)
+    arguments = problem()
+    assert_close(results(*arguments), textbook(*arguments))
+    every = tuple(range(len(arguments)))
     for derivative in (jax.grad, jax.jacfwd, jax.hessian):
-        ours = jax.jit(derivative(symmetric(condition, seen), which))(*arguments)
-        assert_close(ours, jax.jit(derivative(symmetric(textbook), which))(*arguments))
+        ours = jax.jit(derivative(scored(results), every))(*arguments)
+        assert_close(ours, jax.jit(derivative(scored(textbook), every))(*arguments))
 
 
-@pytest.mark.parametrize("which", range(4))
+@pytest.mark.parametrize("which", range(5))
 def test_each_argument_has_its_own_derivative(which):
     """Where the others are constants, their terms are left out; what remains must be whole."""
     arguments = problem(1)
-    ours = jax.jit(jax.grad(symmetric(condition, jnp.asarray(ALL_SEEN)), which))(*arguments)
-    assert_close(ours, jax.jit(jax.grad(symmetric(textbook), which))(*arguments))
+    ours = jax.jit(jax.grad(scored(results), which))(*arguments)
+    assert_close(ours, jax.jit(jax.grad(scored(textbook), which))(*arguments))
 
 
 def test_what_was_not_seen_changes_nothing_and_has_no_gradient():
-    innovation, matrix, prior, noise = problem(2)
-    seen = jnp.asarray([True, False])
-    wrong = innovation.at[1].set(jnp.nan), matrix.at[1].set(7.0), prior, noise
-    found = condition(*wrong, seen)
-    expected = textbook(innovation[:1], matrix[:1], prior, noise[:1, :1])
-    for name in ("shift", "covariance", "log_likelihood"):
-        assert_close(getattr(found, name), getattr(expected, name))
-
-    def score(*arguments):
-        result = condition(*arguments, seen)
-        return result.shift.sum() + result.covariance.sum() + result.log_likelihood
-
-    gradients = jax.grad(score, (0, 1, 2, 3))(*wrong)
+    mean, prior, innovation, matrix, noise = problem(2)
+    seen = np.asarray([True, False])
+    wrong = mean, prior, innovation.at[1].set(jnp.nan), matrix.at[1].set(7.0), noise
+    ours = results(*wrong, seen)
+    expected = textbook(mean, prior, innovation[:1], matrix[:1], noise[:1])
+    for name in ("mean", "covariance", "log_likelihood"):
+        assert_close(ours[name], expected[name])
+    gradients = jax.grad(scored(lambda *arguments: results(*arguments, seen)), range(5))(*wrong)
     assert all(jnp.isfinite(gradient).all() for gradient in gradients)
-    assert gradients[0][1] == 0
-    np.testing.assert_array_equal(gradients[1][1], 0)
+    assert gradients[2][1] == 0
+    np.testing.assert_array_equal(gradients[3][1], 0)
+    np.testing.assert_array_equal(gradients[4][1], 0)
+
+
+def test_a_function_is_linearized_as_the_spaces_add_and_subtract():
+    """Rejects a Jacobian that jumps where an angle of the image wraps around."""
+    point = jnp.asarray([9.0, 2.0 - 1e-9, 0.0])  # the beacon lies straight behind
+    value, jacobian = linearize(lambda x: see_beacon(x, None), point, POSE, POLAR)
+    np.testing.assert_allclose(value, see_beacon(point, None))
+    step = 1e-6
+    for i, direction in enumerate(jnp.eye(3)):
+        images = [see_beacon(POSE.add(point, sign * step * direction), None) for sign in (1, -1)]
+        slope = POLAR.difference(*images) / (2 * step)
+        np.testing.assert_allclose(jacobian[:, i], slope, atol=1e-8)

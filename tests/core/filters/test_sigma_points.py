@@ -1,4 +1,4 @@
-"""Offsets that know their shape against a matrix of them; points beyond bounds."""
+"""Regressions on sigma points against their definition; points beyond bounds."""
 
 import dataclasses
 
@@ -10,36 +10,47 @@ import pytest
 
 import filtrax
 from filtrax import Gaussian, Measurement, Space, StateSpaceModel, constant_noise
-from filtrax.filters.sigma_points import PredictedPoints, Scattered
+from filtrax.filters.sigma_points import PredictedPoints
 from systems import Linear
 
 SIZE = 3
 
 
-def test_pairs_scatter_and_slope_as_their_matrix_does():
-    """Rejects a wrong sign or order of a pair, and a centre that counts."""
-    filt = filtrax.UnscentedKalmanFilter(filtrax.Scaling(0.7, 1.5, 2.0))
-    points = filt.points(SIZE, float, key=jr.key(0))
-    width = 0.7**2 * (SIZE + 1.5)
-    pairs = np.sqrt(width) * np.eye(SIZE)
-    matrix = Scattered(jnp.asarray(np.concatenate([pairs, -pairs])))
-    rng = np.random.default_rng(0)
-    slope = jnp.asarray(rng.normal(size=(SIZE, 2)))
-    deviations = points.split(jnp.asarray(rng.normal(size=(2 * SIZE + 1, 2))))
-    assert [len(part) for part in deviations] == [1, SIZE, SIZE]
-    found = points.offsets.scatter(slope)
-    np.testing.assert_allclose(np.concatenate(found), *matrix.scatter(slope), atol=1e-12)
-    weights = points.covariance_weights
-    assert weights[1] == weights[2]
-    both = deviations[0], jnp.concatenate(deviations[1:])
-    np.testing.assert_allclose(
-        points.offsets.slope(weights, deviations), matrix.slope(weights[:2], both), atol=1e-12
+@pytest.mark.parametrize("scaling", [(0.7, 1.5, 2.0), (1.0, 0.5, 0.0)])
+def test_pairs_regress_as_all_points_with_the_textbooks_weights_do(scaling):
+    """Rejects a wrong sign or order of a pair, and a centre that counts in the slope."""
+    alpha, kappa, beta = scaling
+    points = filtrax.UnscentedKalmanFilter(filtrax.Scaling(*scaling)).points(SIZE, float)
+    width = alpha**2 * (SIZE + kappa)
+    offsets = np.sqrt(width) * np.concatenate([np.eye(SIZE), -np.eye(SIZE)])
+    factor = np.random.default_rng(1).normal(size=(SIZE, SIZE))
+    np.testing.assert_allclose(points.steps(jnp.asarray(factor)), offsets @ factor.T, atol=1e-12)
+    deviations = np.random.default_rng(0).normal(size=(2 * SIZE, 2))
+    fit = points.fit(jnp.asarray(deviations))
+    weight, centre = 0.5 / width, 1 - SIZE / width + 1 - alpha**2 + beta
+    mean = weight * deviations.sum(0)
+    np.testing.assert_allclose(fit.shift, mean, atol=1e-12)
+    np.testing.assert_allclose(fit.slope, weight * deviations.T @ offsets, atol=1e-12)
+    covariance = weight * (deviations - mean).T @ (deviations - mean) + centre * np.outer(
+        mean, mean
     )
-    # A linear function is found again, and leaves nothing.
-    linear = (jnp.zeros((1, 2)), *points.offsets.scatter(slope))
-    np.testing.assert_allclose(points.offsets.slope(weights, linear), slope, atol=1e-12)
-    for part in points.residuals(linear, slope):
-        np.testing.assert_allclose(part, 0, atol=1e-12)
+    root = np.asarray(fit.root(fit.slope))
+    np.testing.assert_allclose(root @ root.T, covariance, atol=1e-12)
+    np.testing.assert_allclose(fit.covariance(fit), covariance, atol=1e-12)
+
+
+def test_a_linear_function_is_found_again_and_leaves_nothing():
+    """Rejects a spread that contains what the slope explains."""
+    slope = np.random.default_rng(0).normal(size=(SIZE, SIZE))
+    for filt in (
+        filtrax.UnscentedKalmanFilter(),
+        filtrax.MonteCarloUnscentedKalmanFilter(num_samples=20),
+    ):
+        points = filt.points(SIZE, float, key=jr.key(0))
+        fit = points.fit(points.steps(jnp.asarray(slope)))
+        np.testing.assert_allclose(fit.slope, slope, atol=1e-12)
+        np.testing.assert_allclose(fit.shift, 0, atol=1e-12)
+        np.testing.assert_allclose(fit.spread, 0, atol=1e-12)
 
 
 BOUNDED = ("x0", "x1")
@@ -57,9 +68,9 @@ def _bounded(process, observe) -> StateSpaceModel:
 
 
 def _step(filt, model, belief):
-    predicted = filt.predict(model, belief, jnp.zeros(0), key=jr.key(0))
+    predicted = filt.predict(model, belief, None, key=jr.key(0))
     measurement = Measurement(jnp.asarray([0.9, 1.2]), jnp.diag(jnp.asarray([0.16, 0.25])))
-    return filt.update(model, predicted, measurement, key=jr.key(1))[0]
+    return filt.update(model, predicted, measurement, None, key=jr.key(1))[0]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +87,7 @@ def test_points_beyond_bounds_take_nothing_from_a_belief(filt):
     observe = Linear(jnp.asarray([[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]))
     model = _bounded(Linear(matrix), observe)
     belief = Gaussian(jnp.asarray([1.0, 1.2, 0.3]), jnp.diag(jnp.asarray([4.0, 2.0, 1.0])))
-    predict = lambda filt: filt.predict(model, belief, jnp.zeros(0), key=jr.key(0))  # noqa: E731
+    predict = lambda filt: filt.predict(model, belief, None, key=jr.key(0))  # noqa: E731
     found = predict(filt)
     found = found.belief if isinstance(found, PredictedPoints) else found
     expected = predict(filtrax.ExtendedKalmanFilter())
@@ -90,8 +101,8 @@ def test_points_beyond_bounds_take_nothing_from_a_belief(filt):
 
 def test_models_are_never_asked_what_lies_beyond_bounds():
     """Rejects points that reach a model outside, where this one has no value and no gradient."""
-    root = lambda x: jnp.stack([jnp.sqrt(1e-3 + x[0]), jnp.sqrt(3.001 - x[1])])  # noqa: E731
-    model = _bounded(lambda x, u: jnp.concatenate([root(x), x[2:]]), root)
+    root = lambda x, _: jnp.stack([jnp.sqrt(1e-3 + x[0]), jnp.sqrt(3.001 - x[1])])  # noqa: E731
+    model = _bounded(lambda x, u: jnp.concatenate([root(x, u), x[2:]]), root)
     covariance = jnp.diag(jnp.asarray([4.0, 2.0, 1.0]))
 
     def total(mean):
@@ -109,9 +120,9 @@ def _bent() -> StateSpaceModel:
     return StateSpaceModel(
         state_space=Space(("x0", "x1", "x2")),
         observation_space=Space(("z0", "z1")),
-        process=lambda x, control: bend(x),
+        process=lambda x, _: bend(x),
         process_noise=constant_noise(jnp.asarray([0.3, 0.2, 0.1])),
-        observe=lambda x: jnp.stack([x[0] * x[1], x[2] + x[0] ** 2]),
+        observe=lambda x, _: jnp.stack([x[0] * x[1], x[2] + x[0] ** 2]),
         sensor=filtrax.DirectSensor(constant_noise(jnp.asarray([0.4, 0.5]))),
     )
 
@@ -142,16 +153,18 @@ def test_covariances_are_the_textbooks_whatever_the_centre_weighs(scaling):
     _, images, moved, weights = _textbook(process, mean, covariance, *scaling)
     expected = (images - moved).T @ np.diag(weights) @ (images - moved)
     expected += np.diag([0.3, 0.2, 0.1]) ** 2
-    predicted = filt.predict(model, belief, jnp.zeros(0), key=jr.key(0))
+    predicted = filt.predict(model, belief, None, key=jr.key(0))
     np.testing.assert_allclose(predicted.mean, moved, atol=1e-10)
     np.testing.assert_allclose(predicted.covariance, expected, atol=1e-9)
     # The update, whose prior may be anything positive definite.
-    points, images, seen, weights = _textbook(model.observe, mean, covariance, *scaling)
+    points, images, seen, weights = _textbook(
+        lambda x: model.observe(x, None), mean, covariance, *scaling
+    )
     noise, value = np.diag([0.16, 0.25]), np.asarray([0.9, 1.2])
     innovation = (images - seen).T @ np.diag(weights) @ (images - seen) + noise
     gain = (points - mean).T @ np.diag(weights) @ (images - seen) @ np.linalg.inv(innovation)
     measurement = Measurement(jnp.asarray(value), jnp.asarray(noise))
-    updated, _ = filt.update(model, belief, measurement, key=jr.key(0))
+    updated, _ = filt.update(model, belief, measurement, None, key=jr.key(0))
     np.testing.assert_allclose(updated.mean, mean + gain @ (value - seen), atol=1e-9)
     np.testing.assert_allclose(
         updated.covariance, covariance - gain @ innovation @ gain.T, atol=1e-9
@@ -166,6 +179,6 @@ def test_points_close_to_the_centre_leave_covariances_positive_in_single_precisi
     model = dataclasses.replace(_bent(), process=bend, process_noise=quiet)
     belief = Gaussian(jnp.zeros(3, jnp.float32), jnp.eye(3, dtype=jnp.float32))
     filt = filtrax.UnscentedKalmanFilter(filtrax.Scaling(0.01, 0.0, 2.0))
-    predicted = filt.predict(model, belief, jnp.zeros(0, jnp.float32), key=jr.key(0))
+    predicted = filt.predict(model, belief, None, key=jr.key(0))
     values = np.linalg.eigvalsh(np.asarray(predicted.covariance, np.float64))
     assert values.min() > -1e-6 * values.max()
