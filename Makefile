@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: setup demo test long docs whole smoke speed lint types imports format ci clean
+.PHONY: setup demo test core long docs whole without optimized smoke speed lint types imports format ci clean
 
 setup: $(READY)
 
@@ -20,6 +20,10 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not documentation and not speed and not long and not golden"
 
+# The library alone, without the laboratory.
+core: $(READY)
+	$(BIN)/pytest tests/core tests/accelerate -n 2 --dist loadgroup -m "not speed and not long"
+
 long: $(READY)
 	$(BIN)/pytest -n 2 --dist loadgroup -m "long or golden"
 
@@ -29,6 +33,19 @@ docs: $(READY)
 # What the three above run but golden numbers, in one go: both cores are busy to the end.
 whole: $(READY)
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not speed and not golden"
+
+# The library in a copy that has no kernels: nothing may need them.
+without: $(READY)
+	rm -rf runs/without && mkdir -p runs/without && cp -r src tests examples runs/without/
+	rm -r runs/without/src/filtrax/accelerate
+	cd runs/without && PYTHONPATH=src ../../$(BIN)/pytest -c ../../pyproject.toml --rootdir . \
+		tests/core -n 2 --dist loadgroup -m "not speed and not long" -p no:cacheprovider
+	rm -rf runs/without
+
+# Oracles and gradients as users compile them: other tests switch the optimizer off.
+optimized: $(READY)
+	XLA_FLAGS=--xla_cpu_parallel_codegen_split_count=1 $(BIN)/pytest -n 2 --dist loadgroup -m "not long" \
+		tests/core/filters/test_kalman_oracle.py tests/core/filters/test_gradients.py
 
 # Every cell of every table at its smallest: about half an hour on two cores.
 # What is done is not run again, so that it can be interrupted.
@@ -53,7 +70,7 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-ci: lint types imports whole speed
+ci: lint types imports whole without optimized speed
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist

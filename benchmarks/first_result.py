@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 FIRST_EPOCH = re.compile(r": epoch 1 of ")
-WORK = re.compile(r"Finished (tracing|jaxpr to MLIR|XLA compilation).* (\S+?)(?: for jit)? in (\S+)")
+WORK = re.compile(r"Finished (tracing|jaxpr|XLA compilation).* (\S+?)(?: for jit)? in (\S+)")
 KEPT = "Persistent compilation cache hit"
 LONGEST = 10
 
@@ -60,7 +60,7 @@ def programs(log: list[str]) -> dict[str, Any]:
     for kind, name, each in (found.groups() for line in log if (found := WORK.match(line))):
         seconds[kind].append((float(each), name))
     compiled = sorted(seconds["XLA compilation"], reverse=True)
-    traced = [*seconds["tracing"], *seconds["jaxpr to MLIR"]]
+    traced = [*seconds["tracing"], *seconds["jaxpr"]]
     return {
         "programs": len(compiled),
         "kept_programs": sum(KEPT in line for line in log),

@@ -1,7 +1,6 @@
 """Localize a robot by ranges and bearings to known landmarks, at irregular times.
 
-`inputs` hold what is known at each step: the time since the last one, the command, and which two
-landmarks are seen. Some steps follow another at the same time: nothing moves, and Q is zero.
+`inputs` hold what is known at each step: time since the last one, command, landmarks in view.
 """
 
 import equinox as eqx
@@ -29,9 +28,8 @@ class Diffusion(filtrax.noise.AbstractNoise):
 
 
 def drive(state, inputs):
-    heading, (speed, turn) = state[2], inputs["command"]
-    rates = [speed * jnp.cos(heading), speed * jnp.sin(heading), turn]
-    return state + inputs["dt"] * jnp.stack(rates)
+    heading, (speed, turn), dt = state[2], inputs["command"], inputs["dt"]
+    return state + dt * jnp.stack([speed * jnp.cos(heading), speed * jnp.sin(heading), turn])
 
 
 def see(state, inputs):
@@ -45,16 +43,14 @@ model = filtrax.StateSpaceModel(
     sensor=filtrax.DirectSensor(filtrax.constant_noise([0.2, 0.2, 0.03, 0.03])),
 )  # fmt: skip
 prior = filtrax.Gaussian(jnp.zeros(3), jnp.diag(jnp.asarray([1.0, 1.0, 0.04])))
-dt = (0.3 * jr.exponential(jr.key(0), (100,))).at[3::4].set(0.0)
-commands = jnp.tile(jnp.asarray([1.0, 0.2]), (100, 1))
+dt = (0.3 * jr.exponential(jr.key(0), (100,))).at[3::4].set(0.0)  # some at the same time
 seen = jnp.stack([jnp.arange(100) % 4, jnp.arange(1, 101) % 4], axis=1)
-inputs = {"dt": dt, "command": commands, "seen": seen}
+inputs = {"dt": dt, "command": jnp.tile(jnp.asarray([1.0, 0.2]), (100, 1)), "seen": seen}
 tour = filtrax.simulate(model, prior, inputs=inputs, key=jr.key(1))
 
 
 def filtered(model):
-    ekf = filtrax.ExtendedKalmanFilter()
-    return filtrax.run(ekf, model, prior, tour.readings, inputs=inputs)
+    return filtrax.run(filtrax.ExtendedKalmanFilter(), model, prior, tour.readings, inputs=inputs)
 
 
 errors = filtrax.metrics.component_errors(filtered(model).beliefs, tour.states, pose)

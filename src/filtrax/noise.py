@@ -181,7 +181,7 @@ class FeatureHead(eqx.Module):
 def _in_natural_units(output: Array, units: Features) -> Array:
     """Outputs of a network, one per component or per entry of the lower triangle."""
     scale = np.asarray(units.scale, output.dtype)
-    if output.size == scale.size:
+    if scale.ndim == 0 or output.size == scale.size:
         return output * scale
     row, _ = np.tril_indices(scale.size)
     return output * scale[row]

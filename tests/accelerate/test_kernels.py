@@ -15,7 +15,7 @@ from filtrax.accelerate import _triton, kernels, limits, tiles
 from filtrax.accelerate.kernels import Loop
 from filtrax.accelerate.operations import close
 from filtrax.accelerate.rules import RULES, NoKernelError
-from filtrax.accelerate.tiles import Joined, tile_of, widened
+from filtrax.accelerate.tiles import Joined, Part, tile_of, widened
 from filtrax.linalg import derivatives
 from systems import POSE
 
@@ -375,6 +375,10 @@ def test_roots_of_singular_and_indefinite_matrices(size):
     [root] = in_one_kernel(linalg.square_root, operand)
     assert_alike([root[:2]], [jax.vmap(linalg.square_root)(jnp.asarray(operand[:2]))])
     np.testing.assert_allclose(root[2] @ root[2].T, operand[2], rtol=1e-5)
+    beside, alone = (
+        by_rules(linalg.square_root, array)[0][:2] for array in (operand, operand[[0, 1, 0]])
+    )
+    np.testing.assert_array_equal(beside, alone)
     operand[0, 0, 0] = -1  # indefinite
     finite = lambda matrix: jnp.isfinite(linalg.square_root(matrix)).all()  # noqa: E731
     np.testing.assert_array_equal(*in_one_kernel(finite, operand), [False, True, True])
@@ -426,6 +430,26 @@ def test_angles_are_wrapped_as_outside_of_kernels():
     turns = (wrapped - jax.vmap(POSE.wrap)(jnp.asarray(angles))) / (2 * np.pi)
     np.testing.assert_allclose(turns, np.round(turns), atol=1e-5)
     assert (np.abs(wrapped[:, 2]) <= np.pi + 1e-5).all()
+
+
+@pytest.mark.parametrize("part", [None, Part(0, 1, 2), Part(1, 2, 1)])
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize("stepwise", [True, False])
+def test_places_are_those_of_the_numbers_and_no_others(part, batched, stepwise):
+    # Rejects places beyond the last sequence, which an interpreted kernel may read and write.
+    count, length, shape, tile = 5, 3, (3, 5), 4
+    numbers = np.arange(count * length * 15).reshape(count, length, *shape)
+    numbers = numbers if stepwise else np.arange(count * 15).reshape(count, 1, *shape)
+    entries = [slice(None)] * 2
+    if part is not None:
+        entries[part.axis] = slice(part.start, part.start + part.size)
+    for first, index in [(0, 0), (4, 2)]:
+        step = (jnp.int32(index), length) if stepwise else None
+        where, inside = tiles.place(jnp.int32(first), tile, count, shape, batched, part, step)
+        where, inside = np.broadcast_arrays(where, inside)
+        sequences = slice(first, first + tile) if batched else slice(1)
+        expected = numbers[sequences, index if stepwise else 0, *entries]
+        np.testing.assert_array_equal(where[inside], expected.ravel())
 
 
 @pytest.mark.parametrize("products", [False, True], ids=["tables", "products"])

@@ -208,3 +208,16 @@ def test_a_feature_head_gives_numbers_in_natural_units():
     features = jnp.asarray([1.0, 2.0, 3.0])
     np.testing.assert_array_equal(FeatureHead(lambda f: f[:2], units)(features), [10, 200])
     np.testing.assert_array_equal(FeatureHead(lambda f: f, units)(features), [10, 200, 300])
+
+
+@pytest.mark.parametrize("entries", [2, 3])
+def test_a_head_without_units_of_components_gives_natural_ones(entries):
+    """Rejects a head of states without names, for whom one scale is that of all entries."""
+    start = jnp.ones(2) if entries == 2 else jnp.eye(2)
+    network = Perceptron((2, entries), final_std=0.0, key=jax.random.key(0))
+    head = StateHead(network, Features(scale=2.0))
+    noise = heteroscedastic_noise(head, start)
+    np.testing.assert_allclose(noise.covariance(jnp.zeros(2), None), np.eye(2), rtol=1e-12)
+    raised = eqx.tree_at(lambda n: n.head.network.layers[-1].bias, noise, jnp.ones(entries))
+    expected = [9.0, 9.0] if entries == 2 else [9.0, 13.0]
+    np.testing.assert_allclose(np.diag(raised.covariance(jnp.zeros(2), None)), expected)

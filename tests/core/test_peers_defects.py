@@ -243,12 +243,11 @@ def test_d8_the_mode_of_particles_is_the_one_of_largest_weight():
 def test_d9_default_sigma_weights_do_not_cancel(size):
     """A peer's default has a centre weight of -33,332 for ten components."""
     points = filtrax.UnscentedKalmanFilter().points(size, jnp.float32)
-    assert not points.about_centre
-    for centre in (1 - points.weights.sum(), points.spread):
-        weights = np.append(points.weights, centre)
-        assert (weights > 0).all()
-        assert (weights < 1).all()
-        assert weights.sum() == pytest.approx(1.0, abs=1e-6)
-    offsets = points.offsets.images(jnp.eye(size, dtype=jnp.float32))
-    both = (offsets, points.mean(offsets))
-    np.testing.assert_allclose(points.covariance(both, both), np.eye(size), atol=1e-6)
+    assert points.about_mean
+    # With kappa = 1/2 and alpha = 1 the centre has one weight for means and covariances.
+    weights = np.append(np.full(2 * size, points.weight), points.centre)
+    assert (weights > 0).all()
+    assert (weights < 1).all()
+    assert weights.sum() == pytest.approx(1.0, abs=1e-6)
+    fit = points.fit(points.steps(jnp.eye(size, dtype=jnp.float32)))
+    np.testing.assert_allclose(fit.covariance(fit), np.eye(size), atol=1e-6)

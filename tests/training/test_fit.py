@@ -186,7 +186,9 @@ def test_a_function_that_hides_parameters_is_warned_of():
 
 @pytest.mark.long
 def test_a_learned_process_improves_on_data_it_has_not_seen():
-    process = filtrax.ResidualProcess(Perceptron((5, 16, 3), final_std=0.0, key=jr.key(0)), Features(POSE))
+    process = filtrax.ResidualProcess(
+        Perceptron((5, 16, 3), final_std=0.0, key=jr.key(0)), Features(POSE)
+    )
     model = eqx.tree_at(lambda m: m.process, beacon_model(), process)
     train = stack([beacon_trajectory(5, seed) for seed in range(20)])
     test = beacon_trajectory(5, 99)

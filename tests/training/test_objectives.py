@@ -146,7 +146,9 @@ def test_measurement_nll_is_the_mean_log_evidence_of_the_observed_steps_without_
 
 
 def test_measurement_nll_needs_a_filter_with_a_likelihood(key):
-    recurrent = RecurrentFilter(Features(MODEL.state_space), 2, input_size=1, hidden_size=4, key=key)
+    recurrent = RecurrentFilter(
+        Features(MODEL.state_space), 2, input_size=1, hidden_size=4, key=key
+    )
     with pytest.raises(ValueError, match="RecurrentFilter has none"):
         jax.eval_shape(lambda: measurement_nll(recurrent, MODEL, trajectory(), PROGRESS, key))
 
@@ -313,9 +315,7 @@ def test_likelihood_contrast_has_the_given_spreads_and_one_exact_sample(key, mon
     drawn = []
     monkeypatch.setattr(jax.nn, "softplus", lambda x: drawn.append(np.asarray(x)) or x)
     zero = jnp.zeros((STEPS, 2))
-    still = Trajectory(
-        jnp.zeros(2), jnp.eye(2), zero, inputs=jnp.asarray(CONTROLS), states=zero
-    )
+    still = Trajectory(jnp.zeros(2), jnp.eye(2), zero, inputs=jnp.asarray(CONTROLS), states=zero)
     model = eqx.tree_at(lambda m: m.likelihood, MODEL, First())
     LikelihoodContrast(2.0, 40.0, 5.0, 200)(EKF, model, still, PROGRESS, key)
     near, far = drawn

@@ -80,9 +80,7 @@ def test_the_mask_parts_filter_and_model_and_nothing_is_lost(filt, model):
 
 
 def test_a_period_that_is_an_array_is_not_trained(filt, model):
-    bound = eqx.tree_at(
-        lambda m: m.state_space, model, filtrax.Space(("x", "y"), angles=("y",))
-    )
+    bound = eqx.tree_at(lambda m: m.state_space, model, filtrax.Space(("x", "y"), angles=("y",)))
     bound = eqx.tree_at(lambda m: m.state_space.periods[1], bound, jnp.asarray(6.0))
     assert not any("period" in name for name in chosen(filt, bound, ("model",)))
 

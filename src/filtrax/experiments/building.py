@@ -28,13 +28,11 @@ from filtrax.trajectory import Trajectory
 
 def build_ensemble(experiment: Experiment, data: Trajectory) -> tuple[Any, Any]:
     """Fresh filters and models of all members; those of one seed are alike."""
-    seeds = jnp.asarray([seed for seed, _ in experiment.members])
-    # On the host, where small draws are compiled in less time than on a GPU; and not as one
-    # program, because each of its layers is one already, and is then found again for the next
-    # experiment, whatever its numbers are.
+    seeds = np.asarray([seed for seed, _ in experiment.members])
+    # On the host, where small draws are compiled in less time than on a GPU.
     with jax.default_device(_host()):
         example = jax.tree.map(np.asarray, _first(data))
-        built = _build(experiment, example, seeds)
+        built = _build_once(experiment, example, seeds)
     # Through NumPy, because arrays that are put on a device explicitly are bound to it, and what
     # is computed from them would be compiled again; and not by `jnp.asarray`, which compiles a
     # program for every shape.
@@ -62,7 +60,7 @@ def join(parts: Sequence[Any]) -> Any:
 
 def blank_ensemble(experiment: Experiment, data: Trajectory) -> tuple[Any, Any]:
     """Filters and models of one member for each seed, whose numbers are all zero, to be loaded."""
-    seeds = jnp.zeros(experiment.num_seeds, int)
+    seeds = np.zeros(experiment.num_seeds, int)
     shapes = eqx.filter_eval_shape(lambda data: _build(experiment, _first(data), seeds), data)
 
     def blank(leaf: Any) -> Any:
@@ -81,6 +79,12 @@ def _build(experiment: Experiment, example: Trajectory, seeds: Any) -> tuple[Any
         return experiment.filter.build(task, model, example, key=filter_key), model
 
     return eqx.filter_vmap(build)(seeds)
+
+
+# One program, and not one for every operation. It runs once, so that optimizing it does not pay.
+_build_once = eqx.filter_jit(  # pyright: ignore[reportCallIssue]
+    _build, compiler_options={"xla_backend_optimization_level": 0}
+)
 
 
 @jax.jit  # one program, and not one for every array
@@ -107,7 +111,7 @@ def build_stage(experiment: Experiment, settings: StageSettings) -> Stage:
         length=settings.length,
         batch_size=settings.batch_size,
         perturbed=float(settings.perturbed),
-        learning_rate=jnp.asarray(chosen),
+        learning_rate=jax.device_put(np.asarray(chosen)),
         warmup_steps=float(settings.warmup_steps),
         decay=float(settings.decay == "cosine"),
         clip_norm=settings.clip_norm,

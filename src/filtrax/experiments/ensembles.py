@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -215,7 +216,7 @@ class EnsembleTraining:
                 raise Stopped
 
         if ensemble is None:
-            ensemble, record = training.begin()
+            ensemble, record = _begin(training)
             keep(ensemble, record)
         rollbacks = np.asarray(ensemble.rollbacks)
         while not training.finished(ensemble):
@@ -268,6 +269,7 @@ class EnsembleTraining:
     def _line(
         self, stage: str, record: EpochRecord, seconds: float, ensemble: Ensemble
     ) -> dict[str, Any]:
+        best_epochs = np.asarray(ensemble.best_epoch)
         members = [
             {
                 "seed": member.seed,
@@ -276,7 +278,7 @@ class EnsembleTraining:
                 "gradient_norm": record.gradient_norm[i],
                 "validation": {name: value[i] for name, value in record.validation.items()},
                 "best": record.best_loss[i],
-                "best_epoch": int(ensemble.best_epoch[i]),
+                "best_epoch": int(best_epochs[i]),
                 "rollbacks": int(record.rollbacks[i]),
             }
             for i, member in enumerate(self.members)
@@ -288,6 +290,13 @@ class EnsembleTraining:
             "seconds": round(seconds, 3),
             "members": members,
         }
+
+
+def _begin(training: Training) -> tuple[Ensemble, EpochRecord]:
+    """The ensemble before the first epoch, while the program of an epoch is compiled already."""
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(training.lower().compile)  # an error in it comes again in the epoch
+        return training.begin()
 
 
 def _take_over(experiment: Experiment, state: tuple[Any, Any], source: Source) -> tuple[Any, Any]:

@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Float, Int
 
 from filtrax import _hooks
 from filtrax._given import unwrap
+from filtrax._types import Keys
 from filtrax.beliefs import Gaussian, GaussianMixture, Particles
 from filtrax.experiments.settings import Experiment
 from filtrax.experiments.shown import over_a_sequence, over_the_plane
@@ -64,19 +65,18 @@ class Evaluation:
         self.perturbations = task.perturbations()
         score = each_step(experiment.filter.density)
         count = jax.tree.leaves(eqx.filter(model, eqx.is_array))[0].shape[0]
-        self.keys = jnp.stack([jr.key(TEST_SEED)] * count)
+        self.keys = _same_keys(count)
         seeing, readings = encoded(self.model, self.data, self.keys)
         data = self.data if readings is None else without_images(self.data, self.model)
-        features = jax.tree.map(lambda leaf: leaf[:, :SHOWN_SEQUENCES], readings)
-        self._shown_inputs = seeing, _shown(data), features
+        shown = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :SHOWN_SEQUENCES], readings)
+        self._shown_inputs = seeing, _shown(data), shown
         parts = (self.filt, seeing, data, self.perturbations, self.keys)
         steps = evaluate(score, *parts, readings=readings)
         self.steps: dict[str, np.ndarray] = jax.tree.map(np.asarray, steps)
         self.scores = task.scores(self.data, self.steps["difference"])
         readings = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), readings)
         size = sequences_at_once(seeing, data, self.keys)
-        measured = in_chunks(_measure, (data, readings), seeing, self.keys, size=size)
-        measured = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), measured)
+        measured = in_chunks(_measure, (data, readings), seeing, self.keys, size=size, axis=1)
         self.sensed: dict[str, np.ndarray] = jax.tree.map(np.asarray, measured)
 
     def metrics(self, member: int) -> dict[str, float]:
@@ -167,16 +167,12 @@ class Evaluation:
         filt, model, readings = select((self.filt, seeing, features), member)
         if readings is not None:
             data = dataclasses.replace(data, readings=readings)
-        start = jnp.asarray(self.perturbations[perturbation], data.initial.dtype)
-        options = (jr.key(TEST_SEED), _hooks.accelerated())
-        beliefs, moments, errors = _believe(filt, model, data, start, *options)
-        task, means = self.experiment.task, np.asarray(moments.mean)
-        pictured = _shown(self.data)
-        sequences = [select(pictured, i) for i in range(len(means))]
-        drawn = {
-            "means": means,
-            "errors": np.asarray(errors),
-            "covariances": np.asarray(moments.covariance),
+        start = np.asarray(self.perturbations[perturbation], data.initial.dtype)
+        beliefs, drawn = _believe(filt, model, data, start, _hooks.accelerated())
+        drawn = jax.tree.map(np.asarray, drawn)
+        task, means, pictured = self.experiment.task, drawn["means"], _shown(self.data)
+        sequences = [_sequence(pictured, i) for i in range(len(means))]
+        drawn |= {
             "frames": np.stack([task.frames(sequence) for sequence in sequences]),
         }
         if isinstance(beliefs, Particles):
@@ -203,6 +199,11 @@ class Evaluation:
     def _inside(steps: dict[str, np.ndarray], probability: float) -> np.ndarray:
         half_width = NormalDist().inv_cdf(0.5 + probability / 2)
         return np.abs(steps["difference"]) <= half_width * steps["std"]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _same_keys(count: int) -> Keys:
+    return jnp.broadcast_to(jr.key(TEST_SEED), (count,))
 
 
 @functools.cache
@@ -262,14 +263,20 @@ def _measure(inputs: tuple[Trajectory, Any], model: Any, keys: Any) -> dict[str,
 
 
 def _shown(data: Trajectory) -> Trajectory:
-    return jax.tree.map(lambda leaf: leaf[:SHOWN_SEQUENCES], data)
+    """The first sequences, on the host."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[:SHOWN_SEQUENCES], data)
+
+
+def _sequence(data: Trajectory, number: int) -> Trajectory:
+    return jax.tree.map(lambda leaf: leaf[number], data)
 
 
 @eqx.filter_jit
 def _believe(
-    filt: Any, model: Any, data: Trajectory, start: jax.Array, key: Any, accelerate: bool
-) -> Any:
-    """The beliefs of one member on several sequences, their moments, and their errors."""
+    filt: Any, model: Any, data: Trajectory, start: Float[Any, " x"], accelerate: bool
+) -> tuple[Any, dict[str, jax.Array]]:
+    """The beliefs of one member on several sequences, and what a report draws of all beliefs."""
+    key = jr.key(TEST_SEED)
 
     def one(trajectory):
         moved = eqx.tree_at(lambda t: t.initial, trajectory, trajectory.initial + start)
@@ -277,7 +284,8 @@ def _believe(
         space = model.bind(trajectory.context).state_space
         moments = jax.vmap(lambda belief: _moments(belief, space))(beliefs)
         errors = jax.vmap(space.difference)(trajectory.known_states()[0], moments.mean)
-        return beliefs, moments, errors
+        drawn = {"means": moments.mean, "errors": errors, "covariances": moments.covariance}
+        return beliefs, drawn
 
     with _hooks.acceleration(accelerate):
         return jax.vmap(one)(data)
@@ -311,7 +319,7 @@ def _sensor_metrics(
             found[f"sensor_std_{name}"] = stds[chosen & seen].mean()
     varies = np.ptp(stds, axis=(0, 1)).all()
     position = np.ix_(task.position, task.position)
-    covariances = jnp.asarray(sensed["covariance"][(..., *position)])
+    covariances = jax.device_put(sensed["covariance"][(..., *position)])
     correlation = noise_correlation(covariances, details.visible)
     found["noise_correlation"] = correlation if varies else np.nan
     return found
@@ -321,18 +329,19 @@ def _process_metrics(details: Details, steps: dict[str, np.ndarray]) -> dict[str
     """How the predicted process noise compares with the true one, where it is known."""
     if details.process_covariance is None:
         return {}
-    predicted = jnp.asarray(steps["process_covariance"])
-    true = jnp.broadcast_to(details.process_covariance, predicted.shape)
-    return {"process_noise_distance": bhattacharyya_distance(predicted, true)}
+    predicted = steps["process_covariance"]
+    true = np.broadcast_to(details.process_covariance, predicted.shape)
+    distance = bhattacharyya_distance(jax.device_put(predicted), jax.device_put(true))
+    return {"process_noise_distance": distance}
 
 
 def select(ensemble: Any, chosen: Any) -> Any:
     """One member, or some members, of an ensemble."""
-    return _select(ensemble, jnp.asarray(chosen))
+    return _select(ensemble, np.asarray(chosen))
 
 
 @eqx.filter_jit  # one program, and not one for every array
-def _select(ensemble: Any, chosen: Array) -> Any:
+def _select(ensemble: Any, chosen: Int[Any, "*n"]) -> Any:
     return jax.tree.map(lambda leaf: leaf[chosen] if eqx.is_array(leaf) else leaf, ensemble)
 
 

@@ -7,8 +7,9 @@ from typing import Any, ClassVar, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
-from filtrax._given import unwrap
+from filtrax._given import given_field, unwrap
 from filtrax._types import Key
 from filtrax.filters import (
     AbstractBayesFilter,
@@ -23,6 +24,7 @@ from filtrax.filters import (
     Scaling,
     UnscentedKalmanFilter,
 )
+from filtrax.filters.unscented import CLOSEST, AbstractScaling
 from filtrax.likelihoods import LearnedLikelihood
 from filtrax.losses import Loss, kernel_nll, mixture_nll, nll
 from filtrax.noise import FixedNoise, constant_noise
@@ -88,6 +90,27 @@ class Ekf(AbstractFilterSettings):
         )
 
 
+class SweptScaling(AbstractScaling):
+    """Scaling with traced numbers, so that another value does not recompile.
+
+    Points must not nearly touch, and no weight may be negative: both are decided while tracing.
+    """
+
+    alpha: Array = given_field(converter=jnp.asarray)
+    kappa: Array = given_field(converter=jnp.asarray)
+    beta: Array = given_field(converter=jnp.asarray)
+
+    def parameters(self, size: int, dtype) -> tuple[Array, Array, Array]:
+        return Scaling(self.alpha, self.kappa, self.beta).parameters(size, dtype)
+
+    def distance(self, size: int) -> None:
+        del size
+
+    def subtracts(self, size: int) -> bool:
+        del size
+        return False
+
+
 @dataclasses.dataclass(frozen=True)
 class Ukf(AbstractFilterSettings):
     """The unscented Kalman filter; `redraw = false` is the paper's form."""
@@ -102,7 +125,15 @@ class Ukf(AbstractFilterSettings):
 
     @property
     def program(self) -> "Ukf":
-        return dataclasses.replace(self, alpha=1.0, kappa=0.0, beta=0.0)
+        return dataclasses.replace(self, alpha=1.0, kappa=0.0, beta=0.0) if self._swept else self
+
+    @property
+    def _swept(self) -> bool:
+        """Whether points are far apart and all weights are positive, for states of any size."""
+        sums_of_squares = self.alpha == 1 and self.kappa >= 0 and self.beta >= 0
+        return self.learned or (
+            self.alpha >= CLOSEST and (sums_of_squares or self.beta >= self.alpha**2)
+        )
 
     def build(
         self, task: AbstractTask, model: StateSpaceModel, example: Trajectory, *, key: Key
@@ -118,9 +149,7 @@ class Ukf(AbstractFilterSettings):
         if self.learned:
             scaling = LearnedScaling(size, **numbers)
         else:
-            # As arrays: traced, so that another value does not recompile.
-            arrays: dict[str, Any] = {name: jnp.asarray(value) for name, value in numbers.items()}
-            scaling = Scaling(**arrays)
+            scaling = SweptScaling(**numbers) if self._swept else Scaling(**numbers)
         return UnscentedKalmanFilter(
             scaling=scaling,
             redraw=self.redraw,

@@ -1,9 +1,12 @@
 """The recurrent network that filters are compared with."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float
 
 from filtrax._types import Inputs, Key
@@ -60,18 +63,14 @@ class RecurrentFilter(AbstractFilter[RecurrentBelief]):
         if num_layers < 1:
             raise ValueError(f"`num_layers` must be at least 1, got {num_layers}.")
         decoder_key, *keys = jr.split(key, num_layers + 1)
-        size = len(jnp.atleast_1d(jnp.asarray(state.scale)))
-        inputs = feature_size + input_size + state.size + size
-        sizes = [inputs] + [hidden_size] * num_layers
+        size = len(np.atleast_1d(state.scale))
+        first = feature_size + input_size + state.size + size
+        inputs = [first] + [hidden_size] * (num_layers - 1)
         self.cells = tuple(
-            _lstm_cell(size, hidden_size, key=k) for size, k in zip(sizes[:-1], keys, strict=True)
+            _lstm_cell(n, hidden_size, key=k) for n, k in zip(inputs, keys, strict=True)
         )
-        noise = constant_noise(std**2 * jnp.eye(size), floor)
-        assert isinstance(noise, FullNoise)
-        self.noise = eqx.tree_at(
-            lambda n: n.head, noise, lambda entries: entries, is_leaf=lambda leaf: leaf is None
-        )
-        outputs = size + noise.bias.size
+        self.noise = _noise_of_outputs(std**2 * jnp.eye(size), floor)
+        outputs = size + self.noise.bias.size
         self.decoder = Perceptron((hidden_size, *decoder_sizes, outputs), key=decoder_key)
         self.state, self.observation, self.residual = state, observation, residual
 
@@ -127,6 +126,13 @@ class RecurrentFilter(AbstractFilter[RecurrentBelief]):
             signal = jnp.concatenate([jnp.ravel(feature) for feature in features])
             return jnp.where(measurement.seen().any(), signal, 0.0)
         return jnp.where(measurement.seen(), self.observation.scaled(measurement.value), 0.0)
+
+
+def _noise_of_outputs(start: Float[Array, "x x"], floor: float) -> FullNoise:
+    """Noise whose features are the entries of its triangle."""
+    noise = constant_noise(start, floor)
+    assert isinstance(noise, FullNoise)
+    return dataclasses.replace(noise, head=lambda entries: entries)
 
 
 def _lstm_cell(inputs: int, hidden: int, *, key: Key) -> eqx.nn.LSTMCell:

@@ -7,6 +7,7 @@ is the reference from which deviations are taken, and about which angles are ave
 
 import abc
 import dataclasses
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -158,6 +159,8 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
     ) -> Gaussian | PredictedPoints:
         space = model.state_space
         points = self.points(belief.mean.size, belief.mean.dtype, key=key)
+        if points.infinitesimal:
+            _warn_of_kinks(model)
         process = lambda x: space.continued(lambda y: model.process(y, inputs), x)  # noqa: E731
         centre, deviations = points.images(process, belief, space, space.difference)
         fit = points.fit(deviations)
@@ -191,6 +194,19 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
         innovation = image_space.difference(measurement.value, expected)
         with_spread = dataclasses.replace(measurement, factor=fit.root(measurement.factor))
         return condition(predicted, innovation, fit.slope, with_spread, space)
+
+
+def _warn_of_kinks(model: StateSpaceModel) -> None:
+    """Warns where points that nearly touch are those of a network, which may have kinks."""
+    is_layer = lambda leaf: isinstance(leaf, eqx.nn.Linear)  # noqa: E731
+    for name in ("process", "observe"):
+        if any(map(is_layer, jax.tree.leaves(getattr(model, name), is_leaf=is_layer))):
+            warnings.warn(
+                f"`{name}` is a network, and sigma points lie so close to the mean that a kink "
+                "between them, like that of a ReLU, moves means and covariances by one over their "
+                "distance. Use an `alpha` of 1, or a network without kinks.",
+                stacklevel=2,
+            )
 
 
 def _mean_noise(

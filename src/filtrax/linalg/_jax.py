@@ -11,6 +11,7 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+
 def define(
     name: str,
     shapes: Callable[..., Sequence[tuple[int, ...]]],

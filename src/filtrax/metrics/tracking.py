@@ -67,7 +67,9 @@ def sensor_error(
 
 
 @eqx.filter_jit
-def mean_nll(beliefs: AbstractBelief, states: Any, space: AbstractSpace, *, labelled: Any = None) -> Scalar:
+def mean_nll(
+    beliefs: AbstractBelief, states: Any, space: AbstractSpace, *, labelled: Any = None
+) -> Scalar:
     """The mean negative log density of the true states under the beliefs' moments."""
     return _mean_loss(nll, beliefs, states, space, labelled)
 

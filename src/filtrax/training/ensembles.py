@@ -15,9 +15,10 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Int
 
 from filtrax import _hooks
+from filtrax._types import Keys
 from filtrax.filters import AbstractFilter
 from filtrax.sensors import NetworkSensor, PrecomputedFeatures
 from filtrax.state_space import StateSpaceModel
@@ -104,8 +105,8 @@ class Training:
         trained = trainable(filt, model, stage.train)
         self.placement = place(devices, len(seeds), stage.batch_size)
         self.stage = self.placement.members(_strong(stage.for_members(len(seeds))))
-        self.perturbations = self.placement.everywhere(jnp.asarray(perturbations))
-        self.keys = self.placement.members(jax.vmap(jr.key)(jnp.asarray(seeds)))
+        self.perturbations = self.placement.everywhere(jax.device_put(np.asarray(perturbations)))
+        self.keys = self.placement.members(_keys(np.asarray(seeds)))
         self.readings = self.validation_readings = self.encoder = None
         # Readings that are augmented must be encoded anew each time.
         fixed = stage.augment is None or getattr(stage.augment, "keeps_readings", False)
@@ -147,15 +148,16 @@ class Training:
         ensemble = dataclasses.replace(
             ensemble, best_loss=validation["loss"], start_loss=validation["loss"]
         )
-        nothing = jnp.full_like(ensemble.rate, jnp.nan)
+        nothing = np.full(ensemble.rate.shape, np.nan, ensemble.rate.dtype)
         return ensemble, self._record(ensemble, nothing, nothing, validation)
 
     def template(self) -> Ensemble:
         """An ensemble that is not validated yet, and the shape of all that follow from it."""
         memories = _memories(self.stage.optimizer, self.parameters)
         learner = Learner(self.parameters, memories)
-        ones = jnp.ones(len(self.keys), self.data.initial.dtype)
-        none = jnp.zeros(ones.shape, int)
+        # From the host, because on a device every shape of zeros is a program.
+        ones = jax.device_put(np.ones(len(self.keys), self.data.initial.dtype))
+        none = jax.device_put(np.zeros(ones.shape, int))
         return Ensemble(
             learner=learner,
             best=learner,
@@ -164,7 +166,7 @@ class Training:
             start_loss=ones,
             rate=ones,
             rollbacks=none,
-            epoch=jnp.zeros((), int),
+            epoch=jax.device_put(np.zeros((), int)),
         )
 
     def epoch(
@@ -175,7 +177,7 @@ class Training:
         `on_step` is told the number of steps done whenever some are.
         """
         ensemble = self._placed(ensemble)
-        learner, finite = ensemble.learner, jnp.ones(ensemble.rate.shape, bool)
+        learner, finite = ensemble.learner, jax.device_put(np.ones(ensemble.rate.shape, bool))
         outcomes = []
         for first in range(0, self.steps_per_epoch, self.steps_per_call):
             arguments = self._arguments(ensemble, learner, finite, first)
@@ -184,7 +186,9 @@ class Training:
             if on_step is not None:
                 jax.block_until_ready(outcome)
                 on_step(first + self.steps_per_call)
-        loss, norm = (jnp.concatenate(values).mean(0) for values in zip(*outcomes, strict=True))
+        # From the host, because to join so many arrays on a device is a program of its own.
+        columns = [jax.device_put(np.concatenate(each)) for each in zip(*outcomes, strict=True)]
+        loss, norm = (column.mean(0) for column in columns)
         validation = self._validate(learner)
         ensemble = select(ensemble, learner, finite, validation["loss"])
         return ensemble, self._record(ensemble, loss, norm, validation)
@@ -192,7 +196,7 @@ class Training:
     def lower(self) -> Any:
         """The program of a call, to be compiled and asked for its costs and its memory."""
         ensemble = self._placed(self.template())
-        finite = jnp.ones(ensemble.rate.shape, bool)
+        finite = jax.device_put(np.ones(ensemble.rate.shape, bool))
         arguments = self._arguments(ensemble, ensemble.learner, finite, 0)
         return cast(Any, train_steps).lower(*arguments).lowered
 
@@ -206,9 +210,9 @@ class Training:
             learner,
             finite,
             (ensemble.rate, ensemble.rollbacks, ensemble.epoch),
-            jnp.asarray(first),
+            np.asarray(first),
             self.steps_per_call,
-            jnp.asarray(self.stage.num_epochs),
+            np.asarray(self.stage.num_epochs),
             self.keys,
             self.placement,
             _hooks.accelerated(),
@@ -273,14 +277,14 @@ class Training:
 
     def _record(self, ensemble, loss, norm, validation) -> EpochRecord:
         epoch = int(ensemble.epoch)
-        arrays = (loss, norm, ensemble.rate * self.stage.learning_rate, validation)
-        loss, norm, rate, validation = jax.tree.map(np.asarray, arrays)
+        arrays = (loss, norm, ensemble.rate, self.stage.learning_rate, validation)
+        loss, norm, factor, rate, validation = jax.tree.map(np.asarray, arrays)
         return EpochRecord(
             epoch=epoch,
             step=epoch * self.steps_per_epoch,
             loss=loss,
             gradient_norm=norm,
-            learning_rate=rate,
+            learning_rate=factor * rate,
             validation=validation,
             best_loss=np.asarray(ensemble.best_loss),
             rollbacks=np.asarray(ensemble.rollbacks),
@@ -291,6 +295,11 @@ class Training:
 def _memories(optimizer: Any, parameters: Any) -> Any:
     """The memory of the optimizer for each member, before the first step."""
     return eqx.filter_vmap(optimizer.init)(parameters)
+
+
+@jax.jit
+def _keys(seeds: Int[Array, " m"]) -> Keys:
+    return jax.vmap(jr.key)(seeds)
 
 
 def _strong(tree: Any) -> Any:

@@ -5,7 +5,7 @@ An *ensemble* is a filter and a model whose arrays all have a leading axis of me
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -133,14 +133,13 @@ def evaluate(
     model = eqx.nn.inference_mode(model)
     if readings is not None:
         readings = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), readings)
-    perturbations = jnp.asarray(perturbations)
-    numbers = jnp.arange(data.initial.shape[0])
-    inputs = (numbers, data, readings)
+    if not isinstance(perturbations, jax.Array):
+        perturbations = np.asarray(perturbations)
+    inputs = (np.arange(data.initial.shape[0]), data, readings)
     function = lambda chunk, *others: _evaluate(placement.sequences(chunk), *others)  # noqa: E731
     size = sequences_at_once(model, data, keys)
     arguments = (score, filt, model, perturbations, keys, _hooks.accelerated())
-    scores = in_chunks(function, inputs, *arguments, size=size)
-    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 2), scores)
+    return in_chunks(function, inputs, *arguments, size=size, axis=2)
 
 
 def _member(ensemble: PyTree, number: int) -> PyTree:
@@ -193,8 +192,7 @@ def encode(
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *features)
     function = lambda chunk, *others: _encode(placement.sequences(chunk), *others)  # noqa: E731
     size = sequences_at_once(model, data, keys)
-    features = in_chunks(function, data, eqx.nn.inference_mode(model), keys, size=size)
-    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), features)
+    return in_chunks(function, data, eqx.nn.inference_mode(model), keys, size=size, axis=1)
 
 
 def encoded(
@@ -246,29 +244,39 @@ def sequences_at_once(model: StateSpaceModel, data: Trajectory, keys: Keys) -> i
     return sensors.sequences_at_once(model.sensor, num_steps * len(keys), SEQUENCES_AT_ONCE)
 
 
-def in_chunks(function: Callable, inputs: PyTree, *arguments: Any, size: int) -> PyTree:
+def in_chunks(
+    function: Callable, inputs: PyTree, *arguments: Any, size: int, axis: int = 0
+) -> PyTree:
     """`function(inputs, *arguments)` for some sequences at a time, which bounds its memory.
 
-    The first axis of all inputs and outputs counts sequences. NumPy's arrays are cut where they
-    are, so that a device never has more of them than it works on.
+    The first axis of all inputs and of what the function returns counts sequences; in what comes
+    out here it is the one numbered `axis`. NumPy's arrays are cut where they are, so that a device
+    never has more of them than it works on.
     """
     count = jax.tree.leaves(inputs)[0].shape[0]
     size = min(size, count)
-    outputs = []
     # A loop of Python, because XLA's convolutions are several times slower inside of its loops
     # on a CPU. The last chunk begins earlier, so that all have the same size.
-    for begin in range(0, count, size):
-        first = min(begin, count - size)
-        output = function(_chunk(inputs, first, size), *arguments)
-        new = begin - first
-        outputs.append(jax.tree.map(lambda leaf, new=new: leaf[new:], output))
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *outputs)
+    firsts = [*range(0, count - size, size), count - size]
+    outputs = [function(_chunk(inputs, first, size), *arguments) for first in firsts]
+    return _joined(outputs, -count % size, axis)
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2))  # one program, and not one for every array
+def _joined(outputs: Sequence[PyTree], overlap: int, axis: int) -> PyTree:
+    """Outputs for all sequences, of which some at the beginning of the last chunk come twice."""
+
+    def join(*leaves: Array) -> Array:
+        joined = jnp.concatenate([*leaves[:-1], leaves[-1][overlap:]])
+        return jnp.moveaxis(joined, 0, axis)
+
+    return jax.tree.map(join, *outputs)
 
 
 def _chunk(inputs: PyTree, first: int, size: int) -> PyTree:
     on_host, on_device = eqx.partition(inputs, lambda leaf: isinstance(leaf, np.ndarray))
     on_host = jax.tree.map(lambda leaf: leaf[first : first + size], on_host)
-    return eqx.combine(on_host, _cut(on_device, jnp.asarray(first), size))
+    return eqx.combine(on_host, _cut(on_device, np.asarray(first), size))
 
 
 @functools.partial(jax.jit, static_argnames="size")  # one program, and not one for every array
@@ -293,7 +301,7 @@ def without_images(data: Trajectory, model: StateSpaceModel) -> Trajectory:
     if own:
         context = {name: value for name, value in context.items() if name not in own}
     shape = jax.tree.leaves(data.readings)[0].shape[:2]
-    return dataclasses.replace(data, readings=jnp.zeros(shape, bool), context=context)
+    return dataclasses.replace(data, readings=np.zeros(shape, bool), context=context)
 
 
 def has_frozen_encoder(model: StateSpaceModel, data: Trajectory, trained: Any) -> bool:

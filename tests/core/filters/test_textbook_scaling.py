@@ -82,3 +82,20 @@ def test_single_precision_has_the_gradient_of_double_precision():
         return np.asarray(jax.grad(total)(prior.mean), np.float64)
 
     np.testing.assert_allclose(gradient(True), gradient(False), rtol=0.01, atol=0.01)
+
+
+def test_a_network_between_points_that_nearly_touch_is_warned_of():
+    """Rejects silence: what a kink does to the mean grows as one over alpha."""
+    network = filtrax.networks.Perceptron((1, 4, 1), key=jax.random.key(0))
+    model = filtrax.StateSpaceModel(
+        process=filtrax.ResidualProcess(network),
+        process_noise=filtrax.constant_noise([0.1]),
+        observe=lambda state, _: state,
+        sensor=filtrax.DirectSensor(filtrax.constant_noise([0.1])),
+    )
+    prior = filtrax.Gaussian(jnp.zeros(1, jnp.float32), jnp.eye(1, dtype=jnp.float32))
+    arguments = as_float32(model), prior, jnp.zeros((3, 1), jnp.float32)
+    near = filtrax.UnscentedKalmanFilter(filtrax.Scaling(alpha=1e-3, kappa=0.0, beta=2.0))
+    with pytest.warns(UserWarning, match="`process` is a network, and sigma points lie so close"):
+        filtrax.run(near, *arguments)
+    filtrax.run(filtrax.UnscentedKalmanFilter(), *arguments)

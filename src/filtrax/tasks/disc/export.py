@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, UInt8
 from PIL import Image, ImageDraw
 
 import filtrax
@@ -117,10 +117,8 @@ def _frames(task: DiscTask, scenes: Scenes, index: int) -> Frames:
 
 def _labels(task: DiscTask, scenes: Scenes) -> list[list[list[str]]]:
     """For each sequence and time what `LABELS` says, as text."""
-    states = np.asarray(scenes.states)
-    visible: Int[np.ndarray, "n t"] = np.asarray(
-        count_visible(scenes.centres, scenes.radii, scenes.colors)
-    )
+    states = scenes.states
+    visible = count_visible(scenes.centres, scenes.radii, scenes.colors)
     true_covariances = np.asarray(covariances(task.process_noise, scenes.states[:, :-1]))
     stds = np.sqrt(np.diagonal(true_covariances, axis1=-2, axis2=-1))
     # `str` of a number in single precision is the shortest text that is read back as the same.

@@ -4,9 +4,10 @@ A disc fills the pixels with dx² + dy² ≤ r² around its centre pixel, withou
 are drawn in their order, so the target, which comes first, is behind all others.
 
 Colours are codes of three bits: red 4, green 2, blue 1. A pixel shows the last disc that covers
-it, which is the largest of the numbers 8 · place + code of these discs. So an image is a single
-reduction over the discs, and its colours are the lowest bits of the result.
+it.
 """
+
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -22,8 +23,9 @@ CANVAS = 120
 SMALLEST = 16
 """The smallest height and width that an image can be shown in."""
 
-SEQUENCES_AT_ONCE = 8
-"""How many sequences are drawn at the same time where pixels are counted, to save memory."""
+UNROLLED = 32
+"""So many discs are drawn without a loop. They are drawn one after another and not by a reduction,
+for which a compiler for a GPU would try all shapes of tiles."""
 
 RED, GREEN, BLUE = 4, 2, 1
 
@@ -51,13 +53,15 @@ def paint(
     - `colors`: codes of three bits.
     - `size`: height and width. Pixel k shows pixel floor((k + 1/2) · 120 / size) of the canvas.
     """
-    centres, radii, colors = (part.astype(jnp.int32) for part in (centres, radii, colors))
-    shown = _shown_pixels(size)[None, :]
-    across = (shown - centres[:, :1]) ** 2
-    left = radii[:, None] ** 2 - (shown - centres[:, 1:]) ** 2
-    inside = across[:, None, :] <= left[:, :, None]
-    labels = 8 * jnp.arange(radii.size, dtype=jnp.int32) + colors
-    return jnp.where(inside, labels[:, None, None], 0).max(0) & 7
+    shown = _shown_pixels(size)
+
+    def draw(codes: Array, disc: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        (column, row), radius, color = disc
+        across, left = (shown - column) ** 2, radius**2 - (shown - row) ** 2
+        return jnp.where(across[None, :] <= left[:, None], color, codes), None
+
+    discs = jax.tree.map(lambda part: part.astype(jnp.int32), (centres, radii, colors))
+    return jax.lax.scan(draw, jnp.zeros((size, size), jnp.int32), discs, unroll=UNROLLED)[0]
 
 
 def color_channels(codes: Integer[Array, "*s"], dtype: DTypeLike) -> Shaped[Array, "*s 3"]:
@@ -74,8 +78,8 @@ def render(
     dtype: DTypeLike | None = None,
 ) -> Float[Array, "size size 3"]:
     """An image with channels in [0, 1], by default in the default precision; see `paint`."""
-    # Kept as bytes before anything else is done: a compiler that moves the reduction over discs
-    # into what reorders the channels repeats it for every one of them.
+    # Kept as bytes before anything else is done: a compiler that moves the drawing of discs into
+    # what reorders the channels repeats it for every one of them.
     codes = jax.lax.optimization_barrier(paint(centres, radii, colors, size).astype(jnp.uint8))
     return color_channels(codes, jnp.result_type(float) if dtype is None else dtype)
 
@@ -94,14 +98,29 @@ def draw_frames(
     return 255 * color_channels(codes, jnp.uint8)
 
 
-@jax.jit
 def count_visible(
-    centres: Int[Array, "n t discs 2"], radii: Int[Array, "n discs"], colors: Int[Array, "n discs"]
-) -> Int[Array, "n t"]:
-    """The visible pixels of the target at all times of all sequences."""
-    count = jax.vmap(visible_pixels, (0, None, None))
-    scenes = (centres, radii, colors)
-    return jax.lax.map(lambda scene: count(*scene), scenes, batch_size=SEQUENCES_AT_ONCE)
+    centres: Integer[Any, "n t discs 2"],
+    radii: Integer[Any, "n discs"],
+    colors: Integer[Any, "n discs"],
+) -> Int[np.ndarray, "n t"]:
+    """The visible pixels of the target at all times of all sequences, on the host."""
+    scenes = (np.asarray(part, np.int32) for part in (centres, radii, colors))
+    return np.stack([_count_in_sequence(*scene) for scene in zip(*scenes, strict=True)])
+
+
+def _count_in_sequence(
+    centres: Int[np.ndarray, "t discs 2"],
+    radii: Int[np.ndarray, " discs"],
+    colors: Int[np.ndarray, " discs"],
+) -> Int[np.ndarray, " t"]:
+    around = np.arange(-radii[0], radii[0] + 1)
+    down, right = np.nonzero(around[:, None] ** 2 + around**2 <= radii[0] ** 2)
+    columns, rows = centres[:, :1, 0] + around[right], centres[:, :1, 1] + around[down]
+    shown = (columns >= 0) & (columns < CANVAS) & (rows >= 0) & (rows < CANVAS)
+    across = (columns[..., None] - centres[:, None, :, 0]) ** 2
+    covered = across + (rows[..., None] - centres[:, None, :, 1]) ** 2 <= radii**2
+    last = radii.size - 1 - covered[..., ::-1].argmax(-1)
+    return (shown & (colors[last] == RED)).sum(-1, dtype=np.int32)
 
 
 def _shown_pixels(size: int) -> np.ndarray:

@@ -4,7 +4,7 @@ A state is (x, y, vx, vy) in pixels and pixels per step, with the origin at the 
 image. The true noise is an `AbstractNoise`, so a model may be given it in place of a learned one.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -79,11 +79,15 @@ def true_noise(kind: NoiseKind, position_std: float, velocity_std: float) -> Abs
         return ZonedNoise(jnp.asarray(position_std, float))
     stds = np.repeat([position_std, velocity_std], 2).astype(float)
     if kind == "correlated":
-        return constant_noise(np.outer(stds, stds) * np.asarray(CORRELATIONS))
-    return constant_noise(stds)
+        return _constant_noise(np.outer(stds, stds) * np.asarray(CORRELATIONS))
+    return _constant_noise(stds)
+
+
+_constant_noise = eqx.filter_jit(constant_noise)
+"""One program, and not one for every operation on a few numbers."""
 
 
 @eqx.filter_jit
-def covariances(noise: AbstractNoise, states: Float[Array, "n t x"]) -> Float[Array, "n t x x"]:
+def covariances(noise: AbstractNoise, states: Float[Any, "n t x"]) -> Float[Array, "n t x x"]:
     """The covariances of the steps that begin in these states."""
     return jax.vmap(jax.vmap(lambda state: noise.covariance(state, None)))(states)

@@ -1,9 +1,12 @@
 """Draws what happens in a sequence: how all discs move, and how they look."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from filtrax._types import Key
@@ -32,10 +35,10 @@ class Scenes(eqx.Module):
     - `radii`, `colors`: of all discs, the same at all times.
     """
 
-    states: Float[Array, "*n times 4"]
-    centres: Int[Array, "*n times discs 2"]
-    radii: Int[Array, "*n discs"]
-    colors: Int[Array, "*n discs"]
+    states: Float[Any, "*n times 4"]
+    centres: Int[Any, "*n times discs 2"]
+    radii: Int[Any, "*n discs"]
+    colors: Int[Any, "*n discs"]
 
 
 def draw_scenes(
@@ -44,17 +47,18 @@ def draw_scenes(
     """Draws sequences, each from a key of its own, which is folded from the key and its number.
 
     The program draws blocks of a fixed size. So it is compiled once for data sets of all sizes,
-    and a sequence is the same in all of them to the last bit.
+    and a sequence is the same in all of them to the last bit. The host puts them together.
     """
-    firsts = range(0, num_scenes, BLOCK)
-    blocks = [_draw_block(noise, jnp.asarray(first), num_discs, num_steps, key) for first in firsts]
-    return jax.tree.map(lambda *parts: jnp.concatenate(parts)[:num_scenes], *blocks)
+    firsts = np.arange(0, num_scenes, BLOCK)
+    blocks = [_draw_block(noise, first, num_discs, num_steps, key) for first in firsts]
+    joined = lambda *parts: np.concatenate([*map(np.asarray, parts)])[:num_scenes]  # noqa: E731
+    return jax.tree.map(joined, *blocks)
 
 
 @eqx.filter_jit
 @precise
 def _draw_block(
-    noise: AbstractNoise, first: Int[Array, ""], num_discs: int, num_steps: int, key: Key
+    noise: AbstractNoise, first: Int[Any, ""], num_discs: int, num_steps: int, key: Key
 ) -> Scenes:
     def scene(index: Array) -> Scenes:
         # Few draws, and flat ones, because draws take the compiler longer than all the rest.

@@ -6,10 +6,10 @@ import numbers
 import typing
 from typing import Any, ClassVar
 
-import jax.numpy as jnp
+import jax
 import jax.random as jr
 import numpy as np
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Integer, UInt8
 
 from filtrax._checks import check_known, check_whole
 from filtrax._types import Key
@@ -158,29 +158,30 @@ class DiscTask(AbstractTask):
         available = self.num_sequences(split)
         count = available if num_sequences is None else num_sequences
         check_whole("num_sequences", count, 1, available)
-        key = jr.fold_in(jr.key(self.seed), SPLITS.index(split))
+        key = _key(np.asarray(self.seed), np.asarray(SPLITS.index(split)))
         discs = 1 + self.num_distractors
         return draw_scenes(self.process_noise, count, discs, self.num_steps, key=key)
 
     def data(self, split: str) -> Trajectory:
         scenes = self.scenes(split)
-        prior = self.initial_std**2 * np.eye(4)
+        prior = self.initial_std**2 * np.eye(4, dtype=scenes.states.dtype)
         return Trajectory(
-            initial=scenes.states[:, 0],
-            initial_covariance=np.tile(prior, (scenes.states.shape[0], 1, 1)),
+            initial=jax.device_put(scenes.states[:, 0]),
+            initial_covariance=jax.device_put(np.tile(prior, (len(scenes.states), 1, 1))),
             readings=scenes.centres[:, 1:],
-            states=scenes.states[:, 1:],
+            states=jax.device_put(scenes.states[:, 1:]),
             context={"radii": scenes.radii, "colors": scenes.colors},
         )
 
     def details(self, data: Trajectory) -> Details:
         """The visible pixels of the target and the true Q; it needs the true initial states."""
-        states, context = data.states, data.context
-        if states is None:
+        if data.states is None:
             raise ValueError("The details need true states, but `states` of the data is None.")
-        before = jnp.concatenate([data.initial[:, None], states[:, :-1]], 1)
+        states, context = np.asarray(data.states), data.context
+        before = np.concatenate([np.asarray(data.initial)[:, None], states[:, :-1]], 1)
+        visible = count_visible(data.readings, context["radii"], context["colors"])
         return Details(
-            visible=count_visible(data.readings, context["radii"], context["colors"]),
+            visible=jax.device_put(visible),
             process_covariance=covariances(self.process_noise, before),
         )
 
@@ -199,6 +200,11 @@ class DiscTask(AbstractTask):
         """Where states are in these images; a whole number is the middle of a pixel."""
         matrix = np.eye(2, 4) * self.image_size / CANVAS
         return View(matrix, np.full(2, (self.image_size - 1) / 2))
+
+
+@jax.jit
+def _key(seed: Integer[Any, ""], split: Integer[Any, ""]) -> Key:
+    return jr.fold_in(jr.key(seed), split)
 
 
 def _check_split(split: str) -> None:

@@ -22,7 +22,9 @@ def filters(space, observed):
         "ukf": filtrax.UnscentedKalmanFilter(),
         "mcukf": filtrax.MonteCarloUnscentedKalmanFilter(num_samples=100),
         "pf": filtrax.ParticleFilter(num_particles=100),
-        "lstm": filtrax.RecurrentFilter(space, observed, hidden_size=64, key=jr.key(0)),
+        "lstm": filtrax.RecurrentFilter(
+            filtrax.Features(space), observed, hidden_size=64, key=jr.key(0)
+        ),
     }
 
 
@@ -33,18 +35,19 @@ def seconds_to_first_gradient(name, size, observed):
     model = filtrax.StateSpaceModel(
         state_space=space,
         observation_space=filtrax.Space([f"z{i}" for i in range(observed)]),
-        process=filtrax.ResidualProcess(network, space),
-        process_noise=filtrax.heteroscedastic_noise(filtrax.StateHead(head, space), jnp.ones(size)),
-        observe=lambda state: state[:observed],
+        process=filtrax.ResidualProcess(network),
+        process_noise=filtrax.heteroscedastic_noise(
+            filtrax.StateHead(head, filtrax.Features()), jnp.ones(size)
+        ),
+        observe=lambda state, _: state[:observed],
         sensor=filtrax.DirectSensor(filtrax.constant_noise(jnp.ones(observed))),
     )
     filt = filters(space, observed)[name]
     data = filtrax.Trajectory(
         jnp.zeros((BATCH, size)),
         jnp.tile(jnp.eye(size), (BATCH, 1, 1)),
-        None,
         jnp.ones((BATCH, STEPS, observed)),
-        jnp.ones((BATCH, STEPS, size)),
+        states=jnp.ones((BATCH, STEPS, size)),
     )
     parameters, rest = eqx.partition((filt, model), eqx.is_inexact_array)
     objective = filtering(filtrax.losses.nll)
