@@ -9,7 +9,7 @@ import shutil
 import tempfile
 
 # Tests compile much and run little: the compiler's optimizations cost more than they save, and so
-# do its threads, since tests run side by side. One set of instructions rounds alike on all machines.
+# do its threads, since tests run side by side. One set of instructions rounds alike everywhere.
 FLAGS = [
     "--xla_backend_optimization_level=0",
     "--xla_cpu_use_fusion_emitters=false",
@@ -73,15 +73,6 @@ def unrolled_algebra(monkeypatch):
     """Unrolls as large matrices as a GPU does, whatever this machine is."""
     largest = importlib.import_module("filtrax.linalg._small").LARGEST_UNROLLED
     monkeypatch.setattr("filtrax.linalg._small.LARGEST_UNROLLED_ON_CPU", largest)
-    jax.clear_caches()
-    yield
-    jax.clear_caches()
-
-
-@pytest.fixture
-def on_gpu(monkeypatch):
-    """Traces programs as for a GPU."""
-    monkeypatch.setattr("filtrax.accelerate.fusion.for_gpu", lambda: True)
     jax.clear_caches()
     yield
     jax.clear_caches()

@@ -6,6 +6,7 @@ import jaxlib
 import numpy as np
 import pytest
 
+from filtrax.experiments import provenance
 from golden import cases
 
 QUICK = ("disc_ekf",)
@@ -15,6 +16,7 @@ GOLDEN = cases.golden()
 def test_numbers_and_cases_belong_together():
     assert set(GOLDEN["data"]) == set(cases.DATA)
     assert set(GOLDEN["losses"]) == set(cases.cases())
+    assert GOLDEN["version"] == provenance.GOLDEN
 
 
 @pytest.mark.parametrize("name", cases.DATA)

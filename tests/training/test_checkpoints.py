@@ -170,10 +170,13 @@ def test_a_truncated_or_damaged_file_is_refused(path):
         damaged = bytearray(whole)
         damaged[place] ^= 0xFF
         path.write_bytes(damaged)
+        refusal, loaded = None, None
         try:
             loaded = filtrax.load(path, *build(1))
         except ValueError as error:
-            assert "filter.npz" in str(error)
+            refusal = str(error)
+        if refusal is not None:
+            assert "filter.npz" in refusal
             refused += 1
         else:  # a byte that says nothing, like padding and dates
             for a, b in zip(numbers(build(0)), numbers(loaded), strict=True):

@@ -14,6 +14,10 @@ import jax
 
 import filtrax
 
+GOLDEN = 1
+"""The version of the golden numbers (`tests/golden`). It is raised with every change of what a seed
+gives, and records of one version belong together. Records without one have version 1."""
+
 _PACKAGE = Path(filtrax.__file__)
 _PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 
@@ -30,6 +34,7 @@ def provenance(*, seed: int, command: str | None = None) -> dict[str, Any]:
     devices = jax.devices()
     return {
         "filtrax": filtrax.__version__,
+        "golden": GOLDEN,
         "python": platform.python_version(),
         "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
         "commit": commit,

@@ -1,8 +1,8 @@
 """Sigma points, and the filter that the unscented and the Monte Carlo Kalman filter share.
 
-Points are whitened offsets ξᵢ about a mean: xᵢ = μ + M ξᵢ with P = M Mᵀ. All have the same weight w,
-with Σ w ξᵢ = 0 and Σ w ξᵢ ξᵢᵀ = I. The centre μ is one more point and has the weight that is left. It
-is the reference from which deviations are taken, and about which angles are averaged.
+Points are whitened offsets ξᵢ about a mean: xᵢ = μ + M ξᵢ with P = M Mᵀ. All have the same weight
+w, with Σ w ξᵢ = 0 and Σ w ξᵢ ξᵢᵀ = I. The centre μ is one more point, whose weight is what is left.
+It is the reference from which deviations are taken, and about which angles are averaged.
 """
 
 import abc
@@ -96,8 +96,8 @@ class AbstractSigmaPoints(eqx.Module):
     ) -> tuple[Any, Any]:
         """The image f(μ) of the centre, and dᵢ = f(xᵢ) - f(μ) of all other points.
 
-        Infinitesimal points have dᵢ = ∂f/∂x(μ + ½ M ξᵢ) M ξᵢ, the midpoint rule. Its error is
-        that of the third power of their distance, and it does not subtract what is nearly equal.
+        Infinitesimal points have dᵢ = ∂f/∂x(μ + ½ M ξᵢ) M ξᵢ, the midpoint rule. Its error is of
+        third order in their distance, and it subtracts no images that are nearly equal.
         """
         centre = function(belief.mean)
 

@@ -38,8 +38,8 @@ def nees(
 def nis(info: Info) -> Float[Array, "*b"]:
     """The normalized innovation squared (z - ẑ)ᵀ S⁻¹ (z - ẑ) of each step.
 
-    It needs no ground truth, but a run with `info=True`. For a consistent filter it is χ² distributed with as many degrees
-    of freedom as components were observed.
+    It needs no ground truth, but a run with `info=True`. For a consistent filter it is distributed
+    as χ² with as many degrees of freedom as components were observed.
     """
     if info.innovation is None or info.innovation_covariance is None:
         raise ValueError(

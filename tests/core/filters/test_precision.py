@@ -73,7 +73,7 @@ class Still(eqx.Module):
 
 
 def precisions(process):
-    """How often each precision is asked for, by products with 32 rows, in a run and its gradient."""
+    """Precisions that products with 32 rows ask for, in a run and its gradient."""
     model = as_float32(dataclasses.replace(beacon_model(), process=process))
     trajectory = as_float32(beacon_trajectory(3))
     prior = as_float32(beacon_prior())

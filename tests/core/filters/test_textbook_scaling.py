@@ -1,4 +1,4 @@
-"""The textbook's scaling of the unscented filter, whose points nearly touch, in single precision."""
+"""The textbook's scaling, whose sigma points nearly touch, in single precision."""
 
 import functools
 

@@ -32,15 +32,14 @@ RANGE_SCALES = STEP_SCALES | {"x": 50.0, "y": 50.0, "rx": 50.0, "ry": 50.0, "the
 """About what the components range over: the units of what networks are given."""
 
 
-ANGLES = {"theta": 360.0}
-"""The period of the orientation, until the object is known."""
-
-
 class PushingSpace(Space):
     """A space in which the orientation has the period of a sequence's object.
 
     Before `bind` has told which object that is, the period is 360 degrees.
     """
+
+    def __init__(self, names: Sequence[str], bounds: Mapping[str, tuple[float, float]]):
+        super().__init__(names, angles={"theta": 360.0}, bounds=bounds)
 
     def bind(self, context: Context) -> "PushingSpace":
         """The space for one sequence."""
@@ -51,12 +50,12 @@ class PushingSpace(Space):
 
 def state_space() -> PushingSpace:
     """The space of states."""
-    return PushingSpace(STATE, angles=ANGLES, bounds=BOUNDS)
+    return PushingSpace(STATE, BOUNDS)
 
 
 def observation_space() -> PushingSpace:
     """The space of observations: the state without what cannot be seen."""
-    return PushingSpace(OBSERVATION, angles=ANGLES, bounds={"s": BOUNDS["s"]})
+    return PushingSpace(OBSERVATION, {"s": BOUNDS["s"]})
 
 
 def state_features(

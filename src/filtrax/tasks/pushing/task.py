@@ -82,7 +82,7 @@ class PushingTask(AbstractTask):
     units: ClassVar[tuple[str, ...]] = UNITS
     meanings: ClassVar[tuple[str, ...] | None] = MEANINGS
     contrast: ClassVar[tuple[float, float, float]] = (0.1, 10.0, 5.0)
-    contrast_units: ClassVar[tuple[float, ...] | None] = (10, 10, 2, 1, 1, 0.1, 0.1, 0.1)
+    contrast_units: ClassVar[tuple[float, ...] | None] = (10.0, 10.0, 2.0, 1.0, 1.0, 0.1, 0.1, 0.1)
     sets_of_images: ClassVar[int] = 1
     model_settings: ClassVar[type] = PushingModel
 
