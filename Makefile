@@ -39,7 +39,8 @@ without: $(READY)
 	rm -rf runs/without && mkdir -p runs/without && cp -r src tests examples runs/without/
 	rm -r runs/without/src/filtrax/accelerate
 	cd runs/without && PYTHONPATH=src ../../$(BIN)/pytest -c ../../pyproject.toml --rootdir . \
-		tests/core -n 2 --dist loadgroup -m "not speed and not long" -p no:cacheprovider
+		tests/core/filters tests/core/test_interface.py tests/core/test_examples.py \
+		-n 2 --dist loadgroup -m "not speed and not long" -p no:cacheprovider
 	rm -rf runs/without
 
 # Oracles and gradients as users compile them: other tests switch the optimizer off.

@@ -20,8 +20,9 @@ _scans: list[Callable[..., Any]] = []
 def acceleration(enabled: bool) -> AbstractContextManager[None]:
     """Switches kernels of whole loops on or off within a block.
 
-    `FILTRAX_ACCELERATE=0` switches them off for a process. JAX compiles every program for one
-    setting, one's own programs included, so that the switch works after a first call, too.
+    JAX compiles every program for one setting, one's own programs included, so that the switch
+    works after a first call, too. `FILTRAX_ACCELERATE=0` switches kernels off for a process; it is
+    read by each call of `run` and `fit`, and when a program of one's own is traced.
     """
     return _enabled(enabled)  # pyright: ignore[reportReturnType]
 
