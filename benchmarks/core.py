@@ -7,6 +7,7 @@ Value and gradient of filters with small models and with a learned process; time
 """
 
 import argparse
+import fnmatch
 import time
 from pathlib import Path
 from typing import Any
@@ -124,18 +125,18 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     parser.add_argument("--seconds", type=float, default=1.0, help="of calls in each case")
-    parser.add_argument("--only", default="", help="cases whose names contain this")
+    parser.add_argument("--only", nargs="*", default=["*"], help="patterns of names of cases")
     options = parser.parse_args()
     cases = small_models() | learned_processes() | runs()
     record = {"origin": provenance(seed=0), "measurements": {}}
     for name, make in cases.items():
-        if options.only not in name:
+        if not any(fnmatch.fnmatch(name, pattern) for pattern in options.only):
             continue
         record["measurements"][name] = measure(make, options.seconds)
         write_text(options.out, as_json(record, indent=1) + "\n")
-        found = record["measurements"][name]
-        milliseconds = 1e3 * found["seconds"]["median"]
-        print(f"{name}: {milliseconds:.3f} ms, first {found['first_call_seconds']} s")
+        result = record["measurements"][name]
+        milliseconds = 1e3 * result["seconds"]["median"]
+        print(f"{name}: {milliseconds:.3f} ms, first {result['first_call_seconds']} s", flush=True)
 
 
 if __name__ == "__main__":
