@@ -129,7 +129,7 @@ def root_form(system: System, readings: np.ndarray) -> tuple[np.ndarray, np.ndar
     prior = filtrax.Gaussian(*moments)
     filt = filtrax.ExtendedKalmanFilter()
     beliefs = filtrax.run(filt, model, prior, jnp.asarray(readings, jnp.float32)).beliefs
-    stds = np.sqrt((np.asarray(beliefs.root, float) ** 2).sum(-1))
+    stds = np.sqrt((np.asarray(beliefs.factor, float) ** 2).sum(-1))
     return np.asarray(beliefs.mean, float), stds
 
 

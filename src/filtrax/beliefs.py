@@ -39,7 +39,7 @@ class AbstractBelief(eqx.Module):
 class Gaussian(AbstractBelief):
     """A normal distribution N(mean, covariance).
 
-    It carries a square root of the covariance, which single precision can represent where the
+    It carries a factor of the covariance, which single precision can represent where the
     covariance itself is singular to rounding (`docs/design.md` has the numbers).
 
     **Arguments:**
@@ -49,9 +49,10 @@ class Gaussian(AbstractBelief):
     """
 
     mean: Float[Array, "*b x"]
-    root: Float[Array, "*b x x"]
-    """A lower triangular square root. Its tangent may be that of another one: use `factor` for
-    what does not depend on the covariance alone."""
+    factor: Float[Array, "*b x w"]
+    """A matrix F with F Fᵀ = covariance: lower triangular if it is square, while a prediction may
+    carry a wider one. Its tangent may be that of another factor: use `root` for what does not
+    depend on the covariance alone."""
 
     def __init__(self, mean: Any, covariance: Any = None, *, factor: Any = None):
         self.mean = as_float(mean)
@@ -63,29 +64,35 @@ class Gaussian(AbstractBelief):
             covariance = as_float(covariance)
             check_shape("covariance", covariance, (*self.mean.shape, self.mean.shape[-1]))
             check_covariance("covariance", covariance)
-            self.root = _over_batch(square_root, covariance)
+            self.factor = _over_batch(square_root, covariance)
         else:
             factor = as_float(factor)
             check_shape("factor", factor, (*self.mean.shape, *factor.shape[-1:]))
-            self.root = _over_batch(root_sum, factor)
+            self.factor = _over_batch(root_sum, factor)
 
     @classmethod
-    def of_root(cls, mean: Float[Array, "*b x"], root: Float[Array, "*b x x"]) -> "Gaussian":
-        """The distribution with a root that is lower triangular already."""
+    def of_factor(cls, mean: Float[Array, "*b x"], factor: Float[Array, "*b x w"]) -> "Gaussian":
+        """The distribution that carries this factor, lower triangular or wider than high."""
         belief = object.__new__(cls)
         object.__setattr__(belief, "mean", mean)
-        object.__setattr__(belief, "root", root)
+        object.__setattr__(belief, "factor", factor)
         return belief
 
     @property
     def covariance(self) -> Float[Array, "*b x x"]:
         """The covariance."""
-        return squared(self.root)
+        return squared(self.factor)
 
     @property
-    def factor(self) -> Float[Array, "*b x x"]:
+    def root(self) -> Float[Array, "*b x x"]:
         """The lower triangular L with L Lᵀ = covariance and a diagonal that is not negative."""
-        return _over_batch(canonical, self.root)
+        return _over_batch(canonical, self.compact().factor)
+
+    def compact(self) -> "Gaussian":
+        """The same distribution with a factor that is lower triangular."""
+        if self.factor.shape[-1] == self.factor.shape[-2]:
+            return self
+        return Gaussian.of_factor(self.mean, _over_batch(root_sum, self.factor))
 
     def moments(self, space: AbstractSpace) -> "Gaussian":
         del space
@@ -93,11 +100,11 @@ class Gaussian(AbstractBelief):
 
     def log_density(self, residual: State, labelled: Bool[Array, " x"] | None = None) -> Scalar:
         """ln N(d; 0, Σ) of the components of a residual d = x - μ that are labelled."""
-        return gaussian_log_density(residual, self.root, labelled)
+        return gaussian_log_density(residual, self.factor, labelled)
 
     def sample(self, *, key: Key) -> State:
         """Draws one state. Angles are not wrapped: the space that knows them is not known here."""
-        return self.mean + product(self.factor, jr.normal(key, self.mean.shape, self.mean.dtype))
+        return self.mean + product(self.root, jr.normal(key, self.mean.shape, self.mean.dtype))
 
 
 def _over_batch(function: Any, matrices: Float[Array, "*b n m"]) -> Float[Array, "*b n n"]:
@@ -125,8 +132,8 @@ class GaussianMixture(AbstractBelief):
         mean = space.mean(means, jnp.exp(self.log_weights))
         halves = jnp.exp(0.5 * self.log_weights)  # √wᵢ, with a gradient where wᵢ is zero
         offsets = halves[:, None] * jax.vmap(space.difference, (0, None))(means, mean)
-        within = [half * root for half, root in zip(halves, self.components.root, strict=True)]
-        return Gaussian.of_root(mean, root_sum(offsets.T, *within))
+        within = [half * part for half, part in zip(halves, self.components.factor, strict=True)]
+        return Gaussian.of_factor(mean, root_sum(offsets.T, *within))
 
     @precise
     def log_density(
@@ -138,7 +145,7 @@ class GaussianMixture(AbstractBelief):
         """
         differences = jax.vmap(space.difference, (None, 0))(state, self.components.mean)
         log_density = jax.vmap(gaussian_log_density, (0, 0, None))
-        log_densities = log_density(differences, self.components.root, labelled)
+        log_densities = log_density(differences, self.components.factor, labelled)
         return jax.nn.logsumexp(self.log_weights + log_densities)
 
 
@@ -169,7 +176,7 @@ class Particles(AbstractBelief):
     def moments(self, space: AbstractSpace) -> Gaussian:
         """Mean μ = Σ wᵢ xᵢ and covariance Σ wᵢ (xᵢ - μ)(xᵢ - μ)ᵀ, with the space's differences."""
         mean, offsets = self._spread(space)
-        return Gaussian.of_root(mean, root_sum(offsets))
+        return Gaussian.of_factor(mean, root_sum(offsets))
 
     @precise
     def kernel_moments(self, space: AbstractSpace) -> Gaussian:
@@ -179,7 +186,7 @@ class Particles(AbstractBelief):
         have all the weight.
         """
         mean, offsets = self._spread(space)
-        return Gaussian.of_root(mean, root_sum(offsets, self.kernel))
+        return Gaussian.of_factor(mean, root_sum(offsets, self.kernel))
 
     def _spread(self, space: AbstractSpace) -> tuple[State, Float[Array, "x n"]]:
         """μ, and a factor of the covariance with a column √wᵢ (xᵢ - μ) for each particle."""

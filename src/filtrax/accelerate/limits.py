@@ -14,9 +14,9 @@ the H200, 0.10.2 by lowering alone."""
 TYPES = tuple(map(np.dtype, ("float32", "int32", "int64", "bool")))
 """Types of arrays in kernels; what a loop carries is float32."""
 
-MOST_PARAMETERS = 512
+MOST_PARAMETERS = 1024
 """Numbers that all steps share, like parameters of models: every sequence reads them in every step,
-and has a gradient of its own of them. Computed: gradients of 1,024 sequences are then 2 MB. The
+and has a gradient of its own of them. Computed: gradients of 1,024 sequences are then 4 MB. The
 EKF with a process network of 8,048 parameters takes 5.2 ms at a batch of 128 as a plain loop, of
 products that all sequences share; as a kernel it was not measured."""
 

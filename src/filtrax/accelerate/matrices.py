@@ -136,15 +136,19 @@ def _eliminate(
         rest, lower, basis = state
         own = [_places(part)[0] == number for part in rest[which]]
         row = [_selected(p, here) for p, here in zip(rest[which], own, strict=True)]
-        square = _total([(part * part).sum(-1, keepdims=True) for part in row])
+        # One sum over threads for all rows, which gives the length of the row as well.
+        products = [
+            _total([(p * r).sum(-1, keepdims=True) for p, r in zip(block, row, strict=True)])
+            for block in rest
+        ]
+        square = _selected(products[which], _places(products[which])[0] == number)
         positive = square > 0
         root = jnp.sqrt(jnp.where(positive, square, jnp.ones_like(square)))
         scale = jnp.where(positive, 1 / root, jnp.zeros_like(square))
         unit = [part * scale for part in row]
         new_rest, new_lower = [], []
         for index, (block, triangle) in enumerate(zip(rest, lower, strict=True)):
-            terms = [(p * u).sum(-1, keepdims=True) for p, u in zip(block, unit, strict=True)]
-            column = _total(terms)
+            column = products[index] * scale
             if index == which:
                 below = indices(column.shape[-2], -2, column.ndim) >= number
                 column = jnp.where(below, column, jnp.zeros_like(column))

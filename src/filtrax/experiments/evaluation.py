@@ -221,7 +221,7 @@ def each_step(density: Loss) -> Score:
         @precise
         def one(belief, moments, state, labels):
             difference = space.difference(state, moments.mean)
-            white = product(inverse(moments.factor), jnp.where(labels, difference, 0.0))
+            white = product(inverse(moments.root), jnp.where(labels, difference, 0.0))
             return {
                 "difference": difference,
                 "std": jnp.sqrt(jnp.diagonal(moments.covariance)),

@@ -5,13 +5,14 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from filtrax._types import Inputs, Key, State
 from filtrax.beliefs import Gaussian
 from filtrax.filters.base import AbstractBayesFilter, Info
 from filtrax.filters.kalman import condition, linearize
-from filtrax.linalg import product, root_sum
+from filtrax.linalg import product
 from filtrax.sensors import Measurement
 from filtrax.spaces import AbstractSpace
 from filtrax.state_space import StateSpaceModel
@@ -23,8 +24,8 @@ class ExtendedKalmanFilter(AbstractBayesFilter[Gaussian, Gaussian]):
         μ̂ = f(μ, u),   P̂ = F P Fᵀ + Q(μ, u),   F = ∂f/∂x (μ, u)
         μ = μ̂ + K (z - h(μ̂, u)),   H = ∂h/∂x (μ̂, u),   K and P as in `condition`
 
-    Covariances are carried as square roots: P = M Mᵀ and Q = G Gᵀ, and P̂ is the square of the
-    columns of F M and G together.
+    Covariances are carried as factors: with P = M Mᵀ and Q = G Gᵀ, the columns of F M and G
+    together are a factor of P̂.
 
     With more than one iteration, h is linearized again about each new mean μᵢ (Bell & Cathey
     1993), while the prior N(μ̂, P̂) is used once:
@@ -46,7 +47,7 @@ class ExtendedKalmanFilter(AbstractBayesFilter[Gaussian, Gaussian]):
 
     def init(self, model: StateSpaceModel, prior: Gaussian, *, key: Key | None = None) -> Gaussian:
         del key
-        return Gaussian.of_root(model.state_space.wrap(prior.mean), prior.root)
+        return Gaussian.of_factor(model.state_space.wrap(prior.mean), prior.compact().factor)
 
     def predict(
         self, model: StateSpaceModel, belief: Gaussian, inputs: Inputs, *, key: Key | None = None
@@ -55,7 +56,8 @@ class ExtendedKalmanFilter(AbstractBayesFilter[Gaussian, Gaussian]):
         space = model.state_space
         mean, F = self._linearize(lambda x: model.process(x, inputs), belief.mean, space, space)
         G = model.process_noise(belief.mean, inputs)
-        return Gaussian.of_root(space.wrap(mean), root_sum(product(F, belief.root), G))
+        factor = jnp.concatenate([product(F, belief.factor), G], axis=1)
+        return Gaussian.of_factor(space.wrap(mean), factor)
 
     def update(
         self,
@@ -77,7 +79,7 @@ class ExtendedKalmanFilter(AbstractBayesFilter[Gaussian, Gaussian]):
             innovation = image_space.difference(measurement.value, expected)
             if info is not None:  # the point is another one than the prior's mean
                 innovation -= product(H, space.difference(predicted.mean, point))
-            image = product(H, predicted.root)
+            image = product(H, predicted.factor)
             belief, latest = condition(predicted, innovation, image, measurement, space)
             # Innovation and likelihood stay those of the first linearization.
             first = latest if info is None else info

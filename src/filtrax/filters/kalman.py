@@ -42,7 +42,7 @@ def condition(
 
         S = H P Hᵀ + R,   K = P Hᵀ S⁻¹,   μ = μ̂ + K d,   P⁺ = P - K S Kᵀ
 
-    From the image A = H M of the root, the orthogonal transformation of `array_update` makes X, Y
+    From the image A = H M of the factor, the orthogonal transformation of `array_update` makes X, Y
     and L with S = X Xᵀ, P Hᵀ = Y Xᵀ and P⁺ = L Lᵀ. So K = Y X⁻¹, and P⁺ is never subtracted from
     anything. Rows of components that were not seen are zero, which makes the update that of the
     seen ones.
@@ -52,7 +52,7 @@ def condition(
     image = jnp.where(seen[:, None], image, 0.0)
     d = jnp.where(seen, innovation, 0.0)
 
-    X, Y, L = array_update(noise, image, predicted.root)
+    X, Y, L = array_update(noise, image, predicted.factor)
     X = with_ones(X, seen)
     inverted = inverse(X)
     white = product(inverted, d)
@@ -60,7 +60,7 @@ def condition(
 
     constant = math.log(2 * math.pi) * seen.sum().astype(d.dtype)
     log_likelihood = -0.5 * ((white**2).sum() + log_determinant(X, inverted) + constant)
-    belief = Gaussian.of_root(mean, L)
+    belief = Gaussian.of_factor(mean, L)
     return belief, Info(
         finite=all_finite(belief),
         log_likelihood=log_likelihood,

@@ -38,4 +38,4 @@ class AdaptiveKernel(eqx.Module):
         """The lower triangular F for particles."""
         count, size = particles.states.shape
         bandwidth = jnp.exp(self.log_width) * (4 / (count * (size + 2))) ** (1 / (size + 4))
-        return root_sum(self.noise(), bandwidth * particles.moments(space).root)
+        return root_sum(self.noise(), bandwidth * particles.moments(space).factor)

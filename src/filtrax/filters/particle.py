@@ -50,7 +50,7 @@ class ParticleFilter(AbstractBayesFilter[Particles, Particles]):
     def init(self, model: StateSpaceModel, prior: Gaussian, *, key: Key | None = None) -> Particles:
         size, dtype = prior.mean.size, prior.mean.dtype
         noise = jr.normal(require_key(key, self), (self.num_particles, size), dtype)
-        states = prior.mean[None, :] + product(noise, prior.factor.T)
+        states = prior.mean[None, :] + product(noise, prior.root.T)
         kernel = jnp.eye(size, dtype=dtype) if self.kernel is None else self.kernel()
         particles = Particles.uniform(jax.vmap(model.state_space.wrap)(states), kernel)
         return self._with_kernel(particles, model.state_space)

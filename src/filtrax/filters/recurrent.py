@@ -83,7 +83,7 @@ class RecurrentFilter(AbstractFilter[RecurrentBelief]):
         variances = self.state.scaled(self.state.scaled(jnp.diagonal(prior.covariance)))
         zeros = jnp.zeros(self.cells[0].hidden_size, prior.mean.dtype)
         return RecurrentBelief(
-            estimate=Gaussian.of_root(mean, prior.root),
+            estimate=Gaussian.of_factor(mean, prior.compact().factor),
             memory=tuple((zeros, zeros) for _ in self.cells),
             start=self.state(mean, variances),
         )
@@ -117,7 +117,7 @@ class RecurrentFilter(AbstractFilter[RecurrentBelief]):
         mean = self.state.unscaled(output[:size])
         if self.residual:
             mean = previous + mean
-        return Gaussian.of_root(model.state_space.wrap(mean), root_sum(self.noise(output[size:])))
+        return Gaussian.of_factor(model.state_space.wrap(mean), root_sum(self.noise(output[size:])))
 
     def _perceived(self, measurement: Measurement) -> Float[Array, " features"]:
         """What the network sees of a measurement."""

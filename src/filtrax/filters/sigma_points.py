@@ -55,10 +55,11 @@ class Regression(eqx.Module):
     spread: Float[Array, "y n"]
     subtracted: Float[Array, " y"] | None = None
 
-    def root(self, *factors: Float[Array, "y _"]) -> Float[Array, "y y"]:
-        """The root of Λ + A Aᵀ + B Bᵀ + ... for some factors."""
-        total = root_sum(*factors, self.spread)
-        return total if self.subtracted is None else downdate(total, self.subtracted)
+    def factor(self, *factors: Float[Array, "y _"]) -> Float[Array, "y _"]:
+        """A factor of Λ + A Aᵀ + B Bᵀ + ... for some factors A, B, ..."""
+        if self.subtracted is None:
+            return jnp.concatenate([*factors, self.spread], axis=1)
+        return downdate(root_sum(*factors, self.spread), self.subtracted)
 
     def covariance(self, other: "Regression") -> Float[Array, "y z"]:
         """The covariance of these images and of others of the same points."""
@@ -107,7 +108,7 @@ class AbstractSigmaPoints(eqx.Module):
                 return jax.jvp(function, (middle,), (step,))[1]
             return difference(function(space.add(belief.mean, step)), centre)
 
-        return centre, jax.vmap(deviation)(self.steps(belief.factor))
+        return centre, jax.vmap(deviation)(self.steps(belief.root))
 
     def mean(self, deviations: Float[Array, "n ..."]) -> Float[Array, "..."]:
         """Σ w dᵢ: by how much the mean of the images differs from that of the centre."""
@@ -152,7 +153,7 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
 
     def init(self, model: StateSpaceModel, prior: Gaussian, *, key: Key | None = None) -> Gaussian:
         del key
-        return Gaussian.of_root(model.state_space.wrap(prior.mean), prior.root)
+        return Gaussian.of_factor(model.state_space.wrap(prior.mean), prior.compact().factor)
 
     def predict(
         self, model: StateSpaceModel, belief: Gaussian, inputs: Inputs, *, key: Key | None = None
@@ -166,7 +167,7 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
         fit = points.fit(deviations)
         mean = space.inside(space.add(centre, fit.shift))
         noise = _mean_noise(points, model, belief, inputs)
-        predicted = Gaussian.of_root(mean, fit.root(fit.slope, noise))
+        predicted = Gaussian.of_factor(mean, fit.factor(fit.slope, noise))
         if self.redraw:
             return predicted
         states = jax.vmap(space.add, (None, 0))(centre, deviations)
@@ -185,14 +186,14 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
             return _update_with_predicted_points(model, predicted, measurement, inputs)
         space, image_space = model.state_space, model.observation_space
         # The tangent of the root must be that of the root along which the points lie.
-        predicted = Gaussian.of_root(predicted.mean, predicted.factor)
+        predicted = Gaussian.of_factor(predicted.mean, predicted.root)
         points = self.points(predicted.mean.size, predicted.mean.dtype, key=key)
         observe = lambda x: space.continued(lambda y: model.observe(y, inputs), x)  # noqa: E731
         centre, deviations = points.images(observe, predicted, space, image_space.difference)
         fit = points.fit(deviations)
         expected = image_space.inside(image_space.add(centre, fit.shift))
         innovation = image_space.difference(measurement.value, expected)
-        with_spread = dataclasses.replace(measurement, factor=fit.root(measurement.factor))
+        with_spread = dataclasses.replace(measurement, factor=fit.factor(measurement.factor))
         return condition(predicted, innovation, fit.slope, with_spread, space)
 
 
@@ -249,13 +250,13 @@ def _update_with_predicted_points(
     states = jax.vmap(space.difference, (0, None))(predicted.states[1:], predicted.states[0])
     expected = image_space.add(images[0], observed.shift)
     d = jnp.where(seen, image_space.difference(measurement.value, expected), 0.0)
-    X = marginal_root(observed.root(observed.slope, noise), seen)
+    X = marginal_root(observed.factor(observed.slope, noise), seen)
     inverted = inverse(X)
     cross = points.fit(states).covariance(observed)
     gain = product(jnp.where(seen[None, :], cross, 0.0), inverted.T, inverted)
     H = jnp.where(seen[:, None], jax.jacfwd(observe)(prior.mean), 0.0)
-    kept = prior.root - product(gain, H, prior.root)
+    kept = prior.factor - product(gain, H, prior.factor)
     mean = space.inside(space.add(prior.mean, product(gain, d)))
-    belief = Gaussian.of_root(mean, root_sum(kept, product(gain, noise)))
+    belief = Gaussian.of_factor(mean, root_sum(kept, product(gain, noise)))
     log_likelihood = gaussian_log_density(d, X, seen)
     return belief, Info(all_finite(belief), log_likelihood, None, d, squared(X), gain)

@@ -131,8 +131,7 @@ def orthogonalize(rows: Array) -> tuple[Array, Array]:
 def _gram_schmidt(rest: Array) -> tuple[Array, Array]:
     columns, basis = [], []
     for number in range(rest.shape[0]):
-        unit = _unit(rest[0])
-        column = (rest * unit[None]).sum(1)
+        column, unit = _projections(rest, rest[0], 0)
         columns.append(jnp.pad(column, ((number, 0), (0, 0))))
         basis.append(unit)
         rest = rest[1:] - column[1:, None] * unit[None]
@@ -144,8 +143,7 @@ def _gram_schmidt_loop(rows: Array) -> tuple[Array, Array]:
 
     def step(number, state):
         rest, lower, basis = state
-        unit = _unit(rest[number])
-        column = (rest * unit[None]).sum(1)
+        column, unit = _projections(rest, rest[number], number)
         column = jnp.where(jnp.arange(count)[:, None] >= number, column, 0.0)
         rest = rest - column[:, None] * unit[None]
         return rest, lower.at[:, number].set(column), basis.at[number].set(unit)
@@ -154,12 +152,16 @@ def _gram_schmidt_loop(rows: Array) -> tuple[Array, Array]:
     return jax.lax.fori_loop(0, count, step, start)[1:]
 
 
-def _unit(row: Array) -> Array:
-    """A row of length one, or zero if it is zero."""
-    square = (row * row).sum(0)
+def _projections(rows: Array, row: Array, number: Array | int) -> tuple[Array, Array]:
+    """The products of all rows with row `number` at length one, and that row; zero if it is zero.
+
+    One sum gives the length as well, because each sum is a kernel of its own on a GPU.
+    """
+    products = (rows * row[None]).sum(1)
+    square = products[number]
     positive = square > 0
     scale = jnp.where(positive, 1 / jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)
-    return row * scale[None]
+    return products * scale[None], row * scale[None]
 
 
 def cholesky_on_cpu(matrices: Array) -> list[Array]:

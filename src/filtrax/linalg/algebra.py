@@ -78,7 +78,7 @@ def array_update(
 ) -> tuple[Float[Array, "z z"], Float[Array, "x z"], Float[Array, "x x"]]:
     """X, Y and L of the array form of a Kalman update.
 
-    With a prior M Mᵀ, the image A = H M of its root and noise N Nᵀ, an orthogonal Q gives
+    With a prior M Mᵀ, the image A = H M of its factor and noise N Nᵀ, an orthogonal Q gives
 
         [N A]   [X 0]
         [0 M] = [Y L] Q,   so that   X Xᵀ = N Nᵀ + A Aᵀ = S,   Y Xᵀ = M Aᵀ = P Hᵀ,
@@ -87,6 +87,8 @@ def array_update(
     (Kailath, Sayed & Hassibi 2000, section 12.3). As for `root_sum`, tangents are those of some
     square roots.
     """
+    if noise.shape[1] > 2 * (noise.shape[0] + prior.shape[0]):
+        noise = root_sum(noise)  # of many samples: fewer rows are as long as that
     corner, below, factor, *_ = derivatives.array_update.bind(noise, image, prior)
     return corner, below, factor
 

@@ -29,7 +29,7 @@ def nees(
     def of_step(state, belief, labels):
         moments = belief.moments(space)
         difference = jnp.where(labels, space.difference(state, moments.mean), 0.0)
-        return _squared_length(difference, marginal_root(moments.root, labels))
+        return _squared_length(difference, marginal_root(moments.factor, labels))
 
     return over_steps(of_step, states, beliefs, labels)
 
@@ -80,7 +80,7 @@ def _inside(
 
     def of_step(state, belief):
         moments = belief.moments(space)
-        stds = jnp.linalg.norm(moments.root, axis=-1)
+        stds = jnp.linalg.norm(moments.factor, axis=-1)
         return jnp.abs(space.difference(state, moments.mean)) <= half_width * stds
 
     return over_steps(of_step, states, beliefs).astype(states.dtype)

@@ -186,9 +186,7 @@ class Training:
             if on_step is not None:
                 jax.block_until_ready(outcome)
                 on_step(first + self.steps_per_call)
-        # From the host, because to join so many arrays on a device is a program of its own.
-        columns = [jax.device_put(np.concatenate(each)) for each in zip(*outcomes, strict=True)]
-        loss, norm = (column.mean(0) for column in columns)
+        loss, norm = _means(outcomes)
         validation = self._validate(learner)
         ensemble = select(ensemble, learner, finite, validation["loss"])
         return ensemble, self._record(ensemble, loss, norm, validation)
@@ -295,6 +293,12 @@ class Training:
 def _memories(optimizer: Any, parameters: Any) -> Any:
     """The memory of the optimizer for each member, before the first step."""
     return eqx.filter_vmap(optimizer.init)(parameters)
+
+
+@jax.jit
+def _means(outcomes: list[tuple[Array, Array]]) -> list[Array]:
+    """The mean over all steps of an epoch, whose calls each returned some."""
+    return [jnp.concatenate(steps).mean(0) for steps in zip(*outcomes, strict=True)]
 
 
 @jax.jit

@@ -123,8 +123,8 @@ def test_one_mode_without_a_covariance_is_enough():
     predicted = filt.predict(model, filt.init(model, prior), jnp.zeros(1))
     measurement = filtrax.Measurement(jnp.zeros(1), jnp.eye(1))
     for entry in (1.0, jnp.nan):
-        roots = predicted.each.root.at[1, 2, 2].multiply(entry)
-        changed = eqx.tree_at(lambda p: p.each.root, predicted, roots)
+        roots = predicted.each.factor.at[1, 2, 2].multiply(entry)
+        changed = eqx.tree_at(lambda p: p.each.factor, predicted, roots)
         _, info = eqx.filter_jit(filt.update)(model, changed, measurement, jnp.zeros(1))
         assert info.finite == (entry == 1.0)
 

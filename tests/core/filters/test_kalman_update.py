@@ -24,7 +24,7 @@ def results(mean, prior, innovation, matrix, noise, seen=ALL_SEEN):
     """All that an update says, in terms that do not depend on the choice of a root."""
     belief = Gaussian(mean, factor=prior)
     measurement = Measurement(jnp.zeros(len(innovation)), factor=noise, observed=jnp.asarray(seen))
-    updated, info = condition(belief, innovation, matrix @ belief.root, measurement, Euclidean())
+    updated, info = condition(belief, innovation, matrix @ belief.factor, measurement, Euclidean())
     return {
         "mean": updated.mean,
         "covariance": updated.covariance,

@@ -34,7 +34,7 @@ def test_pairs_regress_as_all_points_with_the_textbooks_weights_do(scaling):
     covariance = weight * (deviations - mean).T @ (deviations - mean) + centre * np.outer(
         mean, mean
     )
-    root = np.asarray(fit.root(fit.slope))
+    root = np.asarray(fit.factor(fit.slope))
     np.testing.assert_allclose(root @ root.T, covariance, atol=1e-12)
     np.testing.assert_allclose(fit.covariance(fit), covariance, atol=1e-12)
 

@@ -76,7 +76,7 @@ def test_single_precision_has_the_gradient_of_double_precision():
         filt, model, prior, readings = as_float32(arguments) if single else arguments
 
         def total(mean):
-            moved = filtrax.Gaussian(mean, factor=prior.root)
+            moved = filtrax.Gaussian(mean, factor=prior.factor)
             return filtrax.run(filt, model, moved, readings).log_likelihood
 
         return np.asarray(jax.grad(total)(prior.mean), np.float64)

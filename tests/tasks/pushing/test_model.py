@@ -176,7 +176,7 @@ def test_beliefs_at_the_smallest_process_noise_have_a_density_in_single_precisio
     def densities(trajectory):
         sensed = as_float32(sense_trajectory(contact, trajectory))
         beliefs = filter_trajectory(ExtendedKalmanFilter(), *sensed).beliefs
-        return jax.vmap(gaussian_log_density)(jnp.zeros_like(beliefs.mean), beliefs.factor)
+        return jax.vmap(gaussian_log_density)(jnp.zeros_like(beliefs.mean), beliefs.root)
 
     found = densities(task.data("validation"))
     assert found.dtype == np.float32
