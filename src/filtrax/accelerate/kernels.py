@@ -18,6 +18,7 @@ from jaxtyping import Array
 
 from filtrax.accelerate import _triton, limits
 from filtrax.accelerate._jax import Jaxpr, JaxprEqn, Literal, subjaxprs
+from filtrax.accelerate.matrices import BY_COLUMNS
 from filtrax.accelerate.parts import by_parts
 from filtrax.accelerate.rules import RULES, NoKernelError, parts_of
 from filtrax.accelerate.tiles import (
@@ -238,5 +239,6 @@ def _apply(equation: JaxprEqn, values: Sequence[Value]) -> Sequence[Value]:
     in_parts = by_parts(equation, values, RULES[name])
     if in_parts is not None:
         return in_parts
-    results = RULES[name](equation, *map(tile_of, values))
+    operands = values if name in BY_COLUMNS else map(tile_of, values)
+    results = RULES[name](equation, *operands)
     return results if equation.primitive.multiple_results else [results]

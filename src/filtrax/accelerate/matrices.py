@@ -13,7 +13,16 @@ import numpy as np
 from jaxtyping import Array
 
 from filtrax.accelerate._jax import JaxprEqn
-from filtrax.accelerate.tiles import filled, indices, multiplied, shape_of, widened
+from filtrax.accelerate.tiles import (
+    Joined,
+    Value,
+    filled,
+    indices,
+    multiplied,
+    shape_of,
+    tile_of,
+    widened,
+)
 
 
 def product(equation: JaxprEqn, left: Array, right: Array) -> Array:
@@ -95,29 +104,57 @@ def canonical(equation: JaxprEqn, factors: Array) -> Array:
     return factors
 
 
-def root_sum(equation: JaxprEqn, *parts: Array) -> list[Array]:
+BY_COLUMNS = ("filtrax_root_sum", "filtrax_array_update")
+"""Operations whose rules take tiles in a row as they are, if these are columns of a matrix."""
+
+
+def root_sum(equation: JaxprEqn, *parts: Value) -> list[Value]:
     """L and the rows of Q, row by row (`linalg._small.orthogonalize`)."""
     size = shape_of(equation.outvars[0])[-1]
-    first = jnp.zeros((*_batch(parts), widened(size), widened(size)), parts[0].dtype)
-    state = _eliminate(size, [list(parts)], [first], 0)
-    (_, lower, basis) = state
-    return [filled(lower[0], shape_of(equation.outvars[0])), *basis]
+    columns = [tile for part in parts for tile in _columns(part)]
+    first = jnp.zeros((*_batch(columns), widened(size), widened(size)), columns[0].dtype)
+    _, (lower,), basis = _eliminate(size, [columns], [first], 0)
+    rest, (shape, *shapes) = iter(basis), map(shape_of, equation.outvars)
+    pairs = zip(parts, shapes, strict=True)
+    rows = [_like(part, [next(rest) for _ in _columns(part)], s) for part, s in pairs]
+    return [filled(lower, shape), *rows]
 
 
-def array_update(equation: JaxprEqn, noise: Array, image: Array, prior: Array) -> list[Array]:
+def array_update(equation: JaxprEqn, noise: Value, image: Value, prior: Value) -> list[Value]:
     """X, Y and L, and the rows of Q: first those of the noise, then those of the prior."""
     (rows, columns), (size, _) = (
         shape_of(v)[-2:] for v in (equation.invars[0], equation.invars[2])
     )
-    batch, dtype = _batch([noise, image, prior]), prior.dtype
+    if _sizes(image) != _sizes(prior):
+        image, prior = tile_of(image), tile_of(prior)
+    noise = tile_of(noise)
+    top, bottom = [noise, *_columns(image)], _columns(prior)
+    batch, dtype = _batch([*top, *bottom]), noise.dtype
     zero = lambda *shape: jnp.zeros((*batch, *map(widened, shape)), dtype)  # noqa: E731
-    top, bottom = [noise, image], [zero(size, columns), prior]
-    triangles = [zero(rows, rows), zero(size, rows)]
+    bottom, triangles = [zero(size, columns), *bottom], [zero(rows, rows), zero(size, rows)]
     (_, bottom), (corner, below), first = _eliminate(rows, [top, bottom], triangles, 0)
     _, (factor,), second = _eliminate(size, [bottom], [zero(size, size)], 0)
-    shapes = [shape_of(v) for v in equation.outvars[:3]]
-    triangle = [filled(t, s) for t, s in zip((corner, below, factor), shapes, strict=True)]
-    return [*triangle, *first, *second]
+    shapes = list(map(shape_of, equation.outvars))
+    triangle = [filled(t, s) for t, s in zip((corner, below, factor), shapes[:3], strict=True)]
+    (noise_1, *image_1), (noise_2, *image_2) = first, second
+    basis = [noise_1, _like(prior, image_1, shapes[4]), noise_2, _like(prior, image_2, shapes[6])]
+    return [*triangle, *basis]
+
+
+def _columns(value: Value) -> Sequence[Array]:
+    """Tiles of the columns of a matrix."""
+    return value.tiles if _sizes(value) is not None else [tile_of(value)]  # pyright: ignore
+
+
+def _sizes(value: Value) -> list[int] | None:
+    """The numbers of columns in the tiles of a matrix; None if it is one tile."""
+    return list(value.sizes) if isinstance(value, Joined) and value.axis == 1 else None
+
+
+def _like(value: Value, tiles: Sequence[Array], shape: tuple[int, ...]) -> Value:
+    """A matrix of that shape whose tiles have the columns that those of another matrix have."""
+    sizes = _sizes(value)
+    return tiles[0] if sizes is None else Joined(tiles, sizes, 1, shape)
 
 
 def _eliminate(

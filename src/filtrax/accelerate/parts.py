@@ -33,7 +33,8 @@ def by_parts(
 
     def part(k):
         own = [value.tiles[k] if isinstance(value, Joined) else tile_of(value) for value in values]
-        return rule(_equation_of_part(equation, values, k), *own)
+        result = rule(_equation_of_part(equation, values, k), *own)
+        return result[0] if equation.primitive.multiple_results else result
 
     tiles = [part(k) for k in range(len(row.tiles))]
     if axis == SUMMED:
@@ -52,18 +53,21 @@ def _axis(equation: JaxprEqn, values: Sequence[Value]) -> int | None:
         return some.pop() if len(some) == 1 else None
     if equation.primitive.name == "transpose":
         return equation.params["permutation"].index(axes[0])
+    if equation.primitive.name == "filtrax_product":
+        return _axis_of_product(1, 0, *axes)
     if equation.primitive.name == "dot_general":
-        return _axis_of_product(equation, *axes)
+        terms, batch = equation.params["dimension_numbers"]
+        matrices = all(len(shape_of(v)) == 2 for v in equation.invars)
+        if matrices and not any(batch) and all(len(summed) == 1 for summed in terms):
+            (of_left,), (of_right,) = terms
+            return _axis_of_product(of_left, of_right, *axes)
     return None
 
 
-def _axis_of_product(equation: JaxprEqn, left: int | None, right: int | None) -> int | None:
-    terms, batch = equation.params["dimension_numbers"]
-    if any(batch) or any(len(shape_of(v)) != 2 for v in equation.invars):
-        return None
-    if any(len(axes) != 1 for axes in terms):
-        return None
-    (of_left,), (of_right,) = terms
+def _axis_of_product(
+    of_left: int, of_right: int, left: int | None, right: int | None
+) -> int | None:
+    """That of a product of matrices which sums over two axes, of operands with parts along two."""
     if left == of_left and right == of_right:
         return SUMMED
     if right is None and left != of_left:
