@@ -128,19 +128,20 @@ def _exported(name: str, problem: Any) -> Any:
     import filtrax
     from filtrax.bench import problems
     from filtrax.bench.calls import Call
+    from filtrax.filters import as_dicts
 
     model = problems.make_model(problems.arguments_of(problem)[0])
     loop = filtrax.online(problems.make_filter(name, problem.sizes), model)
     size, readings = problem.sizes.state, problem.readings[0]
-    belief = loop.init(filtrax.Gaussian(jnp.zeros(size), jnp.eye(size)))
-    step = jax.jit(loop.export(belief, readings[0]).call)
-    observed, count = np.asarray(True), 0
+    first = loop.init(filtrax.Gaussian(jnp.zeros(size), jnp.eye(size)))
+    step = jax.jit(loop.export(first, readings[0]).call)
+    belief, observed, count = as_dicts(first), np.asarray(True), 0
 
     def run() -> Any:
         nonlocal belief, count
         belief, _ = step(belief, readings[count % len(readings)], None, observed, None)
         count += 1
-        return jax.block_until_ready(belief.mean)
+        return jax.block_until_ready(belief["mean"])
 
     return Call(run)
 

@@ -204,14 +204,15 @@ def test_rows_are_a_triangle_times_orthonormal_rows(program, name):
         np.testing.assert_array_equal(basis[~independent], 0)
 
 
-def test_a_cpu_orthogonalizes_a_long_batch_as_it_does_single_matrices():
-    """Rejects chunks that are mixed up, and a rest of a batch that is left out."""
-    rows = jnp.asarray(np.random.default_rng(0).normal(size=(5, 91, 4, 6)))
-    assert rows.size > 2 * _small.CHUNK
-    together = jax.jit(_small.orthogonalize_on_cpu)(rows)
-    single = jax.vmap(jax.vmap(_small.orthogonalize))(rows)
-    for found, expected in zip(together, single, strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-13)
+@pytest.mark.parametrize("count", [4, _small.MOST_UNROLLED_ROWS + 1])
+def test_a_cpu_orthogonalizes_a_batch_as_a_gpu_does(count):
+    """Rejects products of rows of different matrices, and a loop that differs from its steps."""
+    rows = np.random.default_rng(0).normal(size=(5, 7, count, count + 2))
+    rows[2, 3, 1] = 0
+    rows = jnp.asarray(rows)
+    on_cpu = jax.jit(_small.orthogonalize_on_cpu)(rows)
+    for found, expected in zip(on_cpu, _small.orthogonalize(rows), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 def test_the_root_of_a_sum_is_as_exact_as_its_parts():

@@ -40,13 +40,6 @@ LARGEST_VECTORIZED_ON_CPU = 8
 MOST_UNROLLED_ROWS = 24
 """Rows up to this number are orthogonalized in code that is written out; more compile too long."""
 
-CHUNK = 3072
-"""Numbers of a batch that a CPU orthogonalizes at once. XLA gives longer sums to another library,
-which takes ten times as long for them."""
-
-VECTOR = 8
-"""Sequences that a CPU computes at once."""
-
 
 def swap(matrices: Array) -> Array:
     """Transposed matrices."""
@@ -93,22 +86,46 @@ def summed_product(left: Array, right: Array) -> Array:
 
 
 def orthogonalize_on_cpu(rows: Array) -> tuple[Array, Array]:
-    """L and Q with L Q = A, L lower triangular, and orthonormal rows in Q; in chunks of a batch."""
+    """`orthogonalize` in products of a matrix and a vector, which a CPU has a fast program for."""
     *batch, count, length = rows.shape
-    flat = rows.reshape(-1, count, length)
-    most = max(CHUNK // (count * length) // VECTOR, 1)
-    pieces = -(-len(flat) // (most * VECTOR))
-    size = -(-len(flat) // (pieces * VECTOR)) * VECTOR  # about as many in each
-    if size >= len(flat):
-        return orthogonalize(rows)
-    whole = len(flat) // size * size
-    chunks = flat[:whole].reshape(-1, size, count, length)
-    parts = [leaf.reshape(-1, count, leaf.shape[-1]) for leaf in jax.lax.map(orthogonalize, chunks)]
-    if whole < len(flat):
-        rest = orthogonalize(flat[whole:])
-        parts = [jnp.concatenate(pair) for pair in zip(parts, rest, strict=True)]
-    lower, basis = parts
+    rest = rows.reshape(-1, count, length)
+    if count > MOST_UNROLLED_ROWS:
+        lower, basis = _gram_schmidt_by_products_loop(rest)
+    else:
+        lower, basis = _gram_schmidt_by_products(rest)
     return lower.reshape(*batch, count, count), basis.reshape(rows.shape)
+
+
+def _gram_schmidt_by_products(rest: Array) -> tuple[Array, Array]:
+    columns, basis = [], []
+    for number in range(rest.shape[1]):
+        column, unit = _projections_by_products(rest, 0)
+        columns.append(jnp.pad(column, ((0, 0), (number, 0))))
+        basis.append(unit)
+        rest = rest[:, 1:] - column[:, 1:, None] * unit[:, None]
+    return jnp.stack(columns, -1), jnp.stack(basis, 1)
+
+
+def _gram_schmidt_by_products_loop(rows: Array) -> tuple[Array, Array]:
+    many, count, _ = rows.shape
+
+    def step(number, state):
+        rest, lower, basis = state
+        column, unit = _projections_by_products(rest, number)
+        column = jnp.where(jnp.arange(count)[None] >= number, column, 0.0)
+        rest = rest - column[:, :, None] * unit[:, None]
+        return rest, lower.at[:, :, number].set(column), basis.at[:, number].set(unit)
+
+    start = rows, jnp.zeros((many, count, count), rows.dtype), jnp.zeros_like(rows)
+    return jax.lax.fori_loop(0, count, step, start)[1:]
+
+
+def _projections_by_products(rows: Array, number: Array | int) -> tuple[Array, Array]:
+    """`_projections` with the batch in front."""
+    row = rows[:, number]
+    products = library_product(rows, row[:, :, None])[:, :, 0]
+    scale = _inverse_root(products[:, number])
+    return products * scale[:, None], row * scale[:, None]
 
 
 def orthogonalize(rows: Array) -> tuple[Array, Array]:
@@ -158,10 +175,14 @@ def _projections(rows: Array, row: Array, number: Array | int) -> tuple[Array, A
     One sum gives the length as well, because each sum is a kernel of its own on a GPU.
     """
     products = (rows * row[None]).sum(1)
-    square = products[number]
-    positive = square > 0
-    scale = jnp.where(positive, 1 / jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)
+    scale = _inverse_root(products[number])
     return products * scale[None], row * scale[None]
+
+
+def _inverse_root(squares: Array) -> Array:
+    """1 / √a, or zero where a is zero."""
+    positive = squares > 0
+    return jnp.where(positive, 1 / jnp.sqrt(jnp.where(positive, squares, 1.0)), 0.0)
 
 
 def cholesky_on_cpu(matrices: Array) -> list[Array]:
