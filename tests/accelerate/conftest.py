@@ -8,6 +8,28 @@ from filtrax.accelerate import _triton
 
 
 @pytest.fixture
+def kernels_in(monkeypatch):
+    """A function that counts the kernels in a GPU's program of a function, without a GPU."""
+    if jax.__version_info__ >= (0, 11):  # which asks for the kind of GPU
+        from jax._src.pallas.triton import gpu_info
+
+        monkeypatch.setitem(gpu_info.registry, "cpu", lambda: H200(gpu_info))
+
+    def count(function, *operands):
+        traced = jax.jit(function).trace(*operands)
+        with _triton.lowering():
+            program = traced.lower(lowering_platforms=("cuda",)).as_text()
+        return program.count("__gpu$xla.gpu.triton")
+
+    return count
+
+
+def H200(gpu_info):
+    """What JAX knows of such a GPU."""
+    return gpu_info.get_gpu_info_from_version(gpu_info.GpuVersion.H200)
+
+
+@pytest.fixture
 def with_gpu(monkeypatch):
     """Traces programs as where there is a GPU."""
     monkeypatch.setattr(_triton, "has_gpu", lambda: True)

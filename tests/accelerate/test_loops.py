@@ -11,7 +11,7 @@ import pytest
 from jax import lax
 from jax.extend.core import subjaxprs
 from jax.interpreters.partial_eval import dce_jaxpr
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 import filtrax
 from filtrax import accelerate, linalg
@@ -21,11 +21,6 @@ from filtrax.filters import filter_trajectory
 from systems import as_float32, beacon_model, beacon_trajectory, switching_beacon_model
 
 LENGTH, COUNT = 4, 3
-
-lowers_kernels = pytest.mark.skipif(
-    jax.__version_info__ >= (0, 11) and jax.default_backend() == "cpu",
-    reason="this version of JAX lowers kernels where there is a GPU alone",
-)
 
 
 def step_of(matrix):
@@ -285,16 +280,14 @@ def test_limits_admit_what_is_at_them(monkeypatch):
     assert loops.as_loop(step_of(matrix), start, (pushes, seen)) is not None
 
 
-@lowers_kernels
-def test_a_gradient_is_two_kernels_on_a_gpu(with_gpu):
+def test_a_gradient_is_two_kernels_on_a_gpu(with_gpu, kernels_in):
     # Rejects kernels whose operations Triton does not have, and kernels of what is not used.
     assert kernels_in(jax.value_and_grad(total_of(as_hooked)), *arguments()) == 2
 
 
-@lowers_kernels
-def test_a_program_for_several_devices_has_no_kernels(with_gpu):
+def test_a_program_for_several_devices_has_no_kernels(with_gpu, kernels_in):
     # Rejects a kernel that the compiler cannot divide: each device would compute all sequences.
-    mesh = AbstractMesh((COUNT,), ("devices",))
+    mesh = AbstractMesh((COUNT,), ("devices",), axis_types=(AxisType.Auto,))
 
     def divided(array, *axes):
         sharding = NamedSharding(mesh, PartitionSpec(*axes))
@@ -304,12 +297,6 @@ def test_a_program_for_several_devices_has_no_kernels(with_gpu):
     operands = divided(matrix), *(divided(batch, "devices") for batch in batches)
     with pytest.warns(UserWarning, match="divides the program among several devices"):
         assert kernels_in(jax.value_and_grad(total_of(as_hooked)), *operands) == 0
-
-
-def kernels_in(function, *operands):
-    """How many kernels a GPU's program of the function has."""
-    lowered = jax.jit(function).trace(*operands).lower(lowering_platforms=("cuda",))
-    return lowered.as_text().count("__gpu$xla.gpu.triton")
 
 
 FILTERS = {
@@ -396,9 +383,8 @@ def test_filters_are_kernels_with_the_same_values(name, interpreted, monkeypatch
     assert interpreted == [2]
 
 
-@lowers_kernels
 @pytest.mark.parametrize("name", some_of(["ukf"]))
-def test_filters_are_kernels_of_a_gpu(name, with_gpu, monkeypatch):
+def test_filters_are_kernels_of_a_gpu(name, with_gpu, kernels_in, monkeypatch):
     # Rejects a step that Triton has no program for, from which a loop would fall back.
     monkeypatch.setattr(limits, "MOST_OPERATIONS", 1000)
     loss, model = filtered(name)

@@ -39,7 +39,7 @@ KEEP_ZEROS |= {"and", "or", "select_n", "sign", "sqrt", "square"}
 
 ELEMENTWISE = KEEP_ZEROS | {"ceil", "div", "eq", "exp", "floor", "ge", "gt", "integer_pow", "le"}
 ELEMENTWISE |= {"exp2", "expm1", "log", "log1p", "logistic", "lt", "max", "min", "ne", "not"}
-ELEMENTWISE |= {"pow", "rsqrt"}
+ELEMENTWISE |= {"one_minus_square", "pow", "rsqrt"}
 ELEMENTWISE |= {"acos", "asin", "atan", "atan2", "cos", "cosh", "sin", "sinh", "tan", "tanh"}
 
 
