@@ -163,7 +163,7 @@ def worst(form, system: System, readings: np.ndarray) -> str:
 
 def main() -> None:
     """Prints a table: the largest error of the mean in s.d. / relative error of the s.d."""
-    print("| Case | covariance | root |\n|---|---|---|")
+    print("| Case | covariance | factor |\n|---|---|---|")
     for name, system in cases().items():
         system = rounded(system)
         readings = readings_of(system, seed=1)

@@ -179,21 +179,22 @@ def _eliminate(
             for block in rest
         ]
         square = _selected(products[which], _places(products[which])[0] == number)
-        positive = square > 0
-        root = jnp.sqrt(jnp.where(positive, square, jnp.ones_like(square)))
-        scale = jnp.where(positive, 1 / root, jnp.zeros_like(square))
-        unit = [part * scale for part in row]
+        positive, nothing = square > 0, jnp.zeros_like(square)
+        regular = jnp.where(positive, square, jnp.ones_like(square))
+        scale = jnp.where(positive, 1 / jnp.sqrt(regular), nothing)
+        inverse = jnp.where(positive, 1 / regular, nothing)
         new_rest, new_lower = [], []
         for index, (block, triangle) in enumerate(zip(rest, lower, strict=True)):
-            column = products[index] * scale
+            column = products[index]
             if index == which:
                 below = indices(column.shape[-2], -2, column.ndim) >= number
                 column = jnp.where(below, column, jnp.zeros_like(column))
-            new_rest.append([p - column * u for p, u in zip(block, unit, strict=True)])
+            share, column = column * inverse, column * scale
+            new_rest.append([p - share * r for p, r in zip(block, row, strict=True)])
             here = _places(triangle)[1] == number
             new_lower.append(jnp.where(here, column, triangle))
-        pairs = zip(own, unit, basis, strict=True)
-        return new_rest, new_lower, [jnp.where(here, u, q) for here, u, q in pairs]
+        pairs = zip(own, row, basis, strict=True)
+        return new_rest, new_lower, [jnp.where(here, r * scale, q) for here, r, q in pairs]
 
     start = (wide, [jnp.broadcast_to(t, (*batch, *t.shape[-2:])) for t in triangles], basis)
     return _loop(count, step, start)

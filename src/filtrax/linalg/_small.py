@@ -99,10 +99,12 @@ def orthogonalize_on_cpu(rows: Array) -> tuple[Array, Array]:
 def _gram_schmidt_by_products(rest: Array) -> tuple[Array, Array]:
     columns, basis = [], []
     for number in range(rest.shape[1]):
-        column, unit = _projections_by_products(rest, 0)
-        columns.append(jnp.pad(column, ((0, 0), (number, 0))))
-        basis.append(unit)
-        rest = rest[:, 1:] - column[:, 1:, None] * unit[:, None]
+        row = rest[:, 0]
+        products = library_product(rest, row[:, :, None])[:, :, 0]
+        scale, shares = _scaled(products, products[:, :1])
+        columns.append(jnp.pad(products * scale, ((0, 0), (number, 0))))
+        basis.append(row * scale)
+        rest = rest[:, 1:] - shares[:, 1:, None] * row[:, None]
     return jnp.stack(columns, -1), jnp.stack(basis, 1)
 
 
@@ -111,21 +113,16 @@ def _gram_schmidt_by_products_loop(rows: Array) -> tuple[Array, Array]:
 
     def step(number, state):
         rest, lower, basis = state
-        column, unit = _projections_by_products(rest, number)
-        column = jnp.where(jnp.arange(count)[None] >= number, column, 0.0)
-        rest = rest - column[:, :, None] * unit[:, None]
-        return rest, lower.at[:, :, number].set(column), basis.at[:, number].set(unit)
+        row = rest[:, number]
+        products = library_product(rest, row[:, :, None])[:, :, 0]
+        products = jnp.where(jnp.arange(count)[None] >= number, products, 0.0)
+        scale, shares = _scaled(products, products[:, number, None])
+        lower = lower.at[:, :, number].set(products * scale)
+        rest = rest - shares[:, :, None] * row[:, None]
+        return rest, lower, basis.at[:, number].set(row * scale)
 
     start = rows, jnp.zeros((many, count, count), rows.dtype), jnp.zeros_like(rows)
     return jax.lax.fori_loop(0, count, step, start)[1:]
-
-
-def _projections_by_products(rows: Array, number: Array | int) -> tuple[Array, Array]:
-    """`_projections` with the batch in front."""
-    row = rows[:, number]
-    products = library_product(rows, row[:, :, None])[:, :, 0]
-    scale = _inverse_root(products[:, number])
-    return products * scale[:, None], row * scale[:, None]
 
 
 def orthogonalize(rows: Array) -> tuple[Array, Array]:
@@ -148,10 +145,12 @@ def orthogonalize(rows: Array) -> tuple[Array, Array]:
 def _gram_schmidt(rest: Array) -> tuple[Array, Array]:
     columns, basis = [], []
     for number in range(rest.shape[0]):
-        column, unit = _projections(rest, rest[0], 0)
-        columns.append(jnp.pad(column, ((number, 0), (0, 0))))
-        basis.append(unit)
-        rest = rest[1:] - column[1:, None] * unit[None]
+        row = rest[0]
+        products = (rest * row[None]).sum(1)
+        scale, shares = _scaled(products, products[:1])
+        columns.append(jnp.pad(products * scale, ((number, 0), (0, 0))))
+        basis.append(row * scale)
+        rest = rest[1:] - shares[1:, None] * row[None]
     return jnp.stack(columns, 1), jnp.stack(basis)
 
 
@@ -160,29 +159,28 @@ def _gram_schmidt_loop(rows: Array) -> tuple[Array, Array]:
 
     def step(number, state):
         rest, lower, basis = state
-        column, unit = _projections(rest, rest[number], number)
-        column = jnp.where(jnp.arange(count)[:, None] >= number, column, 0.0)
-        rest = rest - column[:, None] * unit[None]
-        return rest, lower.at[:, number].set(column), basis.at[number].set(unit)
+        row = rest[number]
+        products = (rest * row[None]).sum(1)
+        products = jnp.where(jnp.arange(count)[:, None] >= number, products, 0.0)
+        scale, shares = _scaled(products, products[number, None])
+        lower = lower.at[:, number].set(products * scale)
+        rest = rest - shares[:, None] * row[None]
+        return rest, lower, basis.at[number].set(row * scale)
 
     start = rows, jnp.zeros((count, count, many), rows.dtype), jnp.zeros_like(rows)
     return jax.lax.fori_loop(0, count, step, start)[1:]
 
 
-def _projections(rows: Array, row: Array, number: Array | int) -> tuple[Array, Array]:
-    """The products of all rows with row `number` at length one, and that row; zero if it is zero.
+def _scaled(products: Array, square: Array) -> tuple[Array, Array]:
+    """1 / √a of the squared length a of a row, and which share of it lies in each row.
 
-    One sum gives the length as well, because each sum is a kernel of its own on a GPU.
+    Zeros where the row is zero. A rounding of the root, which is more than one on some devices,
+    enters no share, because it would leave of a long row what is much to a short one.
     """
-    products = (rows * row[None]).sum(1)
-    scale = _inverse_root(products[number])
-    return products * scale[None], row * scale[None]
-
-
-def _inverse_root(squares: Array) -> Array:
-    """1 / √a, or zero where a is zero."""
-    positive = squares > 0
-    return jnp.where(positive, 1 / jnp.sqrt(jnp.where(positive, squares, 1.0)), 0.0)
+    positive = square > 0
+    regular = jnp.where(positive, square, 1.0)
+    scale = jnp.where(positive, 1 / jnp.sqrt(regular), 0.0)
+    return scale, jnp.where(positive, products / regular, 0.0)
 
 
 def cholesky_on_cpu(matrices: Array) -> list[Array]:
