@@ -124,3 +124,29 @@ def test_a_position_of_ten_kilometres_is_exact_to_a_hundredth_of_its_deviation()
     result = filtrax.run(filtrax.ExtendedKalmanFilter(), model, prior, readings, inputs=inputs)
     stds = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))
     assert (np.abs(np.asarray(result.beliefs.mean, float) - means) < 0.01 * stds).all()
+
+
+@pytest.mark.parametrize("ratio", [1e4, 1e8])
+def test_what_is_never_observed_stays_uncertain(ratio):
+    """Rejects rounding that counts as a reading of a direction which no sensor sees.
+
+    Four constants without process noise, of which two combinations are read 1,000 times.
+    """
+    mixing = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 4)))[0]
+    matrix = np.eye(2, 4) @ mixing
+    readings = np.random.default_rng(1).normal(size=(1000, 2))
+
+    def stds(dtype):
+        seen = jnp.asarray(matrix, dtype)
+        model = filtrax.StateSpaceModel(
+            process=lambda state, inputs: state,
+            process_noise=filtrax.constant_noise(jnp.zeros(4, dtype)),
+            observe=lambda state, inputs: seen @ state,
+            sensor=filtrax.DirectSensor(filtrax.constant_noise(jnp.ones(2, dtype))),
+        )
+        prior = filtrax.Gaussian(jnp.zeros(4, dtype), ratio * jnp.eye(4, dtype=dtype))
+        ekf = filtrax.ExtendedKalmanFilter()
+        beliefs = filtrax.run(ekf, model, prior, jnp.asarray(readings, dtype)).beliefs
+        return np.linalg.norm(np.asarray(beliefs.factor, float), axis=-1)
+
+    np.testing.assert_allclose(stds(jnp.float32), stds(jnp.float64), rtol=1e-3)
