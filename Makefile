@@ -34,10 +34,10 @@ docs: $(READY)
 whole: $(READY)
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not speed and not golden"
 
-# The library in a copy that has no kernels: nothing may need them.
+# The library in a copy that has neither kernels nor laboratory: nothing may need them.
 without: $(READY)
 	rm -rf runs/without && mkdir -p runs/without && cp -r src tests examples runs/without/
-	rm -r runs/without/src/filtrax/accelerate
+	cd runs/without/src/filtrax && rm -r accelerate lab cli __main__.py
 	cd runs/without && PYTHONPATH=src ../../$(BIN)/pytest -c ../../pyproject.toml --rootdir . \
 		tests/core/filters tests/core/test_interface.py tests/core/test_examples.py \
 		-n 2 --dist loadgroup -m "not speed and not long" -p no:cacheprovider

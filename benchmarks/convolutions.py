@@ -20,7 +20,7 @@ import jax.random as jr
 from jaxtyping import Array
 
 from filtrax import networks
-from filtrax.experiments.provenance import provenance
+from filtrax.lab.provenance import provenance
 
 REPEATS = 9
 

@@ -19,13 +19,13 @@ import jax.random as jr
 import numpy as np
 
 import filtrax
-from filtrax.bench import problems
-from filtrax.bench.calls import Call, compiled, value_and_gradient
-from filtrax.bench.clocks import interleaved, summary
-from filtrax.bench.problems import Sizes
-from filtrax.experiments.provenance import provenance
-from filtrax.experiments.records import as_json, write_text
 from filtrax.filters import filter_trajectory
+from filtrax.lab.bench import problems
+from filtrax.lab.bench.calls import Call, compiled, value_and_gradient
+from filtrax.lab.bench.clocks import interleaved, summary
+from filtrax.lab.bench.problems import Sizes
+from filtrax.lab.files import as_json, write_text
+from filtrax.lab.provenance import provenance
 from filtrax.networks import Perceptron
 
 PROCESS = (4, 32, 64, 64, 4)

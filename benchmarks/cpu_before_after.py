@@ -79,8 +79,8 @@ def all_cells() -> list[Cell]:
 
 def make_call(code: str, cell: Cell) -> Any:
     """The call of a cell by one version."""
-    from filtrax.bench import measurements, problems
-    from filtrax.bench.peers import load_peers
+    from filtrax.lab.bench import measurements, problems
+    from filtrax.lab.bench.peers import load_peers
 
     sizes = problems.Sizes(**dict(zip(FIELDS, cell.sizes, strict=True)))
     problem = problems.make_problem(sizes)
@@ -103,8 +103,8 @@ def _run(code: str, name: str, problem: Any) -> Any:
     import jax.numpy as jnp
 
     import filtrax
-    from filtrax.bench import problems
-    from filtrax.bench.calls import compiled
+    from filtrax.lab.bench import problems
+    from filtrax.lab.bench.calls import compiled
 
     parameters, readings, keys = problems.arguments_of(problem)
     filt, model = problems.make_filter(name, problem.sizes), problems.make_model(parameters)
@@ -126,9 +126,9 @@ def _exported(name: str, problem: Any) -> Any:
     import jax.numpy as jnp
 
     import filtrax
-    from filtrax.bench import problems
-    from filtrax.bench.calls import Call
     from filtrax.filters import as_dicts
+    from filtrax.lab.bench import problems
+    from filtrax.lab.bench.calls import Call
 
     model = problems.make_model(problems.arguments_of(problem)[0])
     loop = filtrax.online(problems.make_filter(name, problem.sizes), model)
@@ -218,7 +218,7 @@ def receive(process: subprocess.Popen) -> Any:
 
 def measure(cell: Cell, processes: Mapping[str, subprocess.Popen], seconds: float) -> dict:
     """Medians of all versions, and how long they took until the first result."""
-    from filtrax.bench.clocks import summary
+    from filtrax.lab.bench.clocks import summary
 
     for code in cell.codes:
         send(processes[code], "make", dataclasses.asdict(cell))
@@ -281,9 +281,9 @@ def show(record: Mapping[str, Any]) -> None:
 
 def main() -> None:
     """Measures all cells, or some; prints a table and writes a record."""
-    from filtrax.bench.running import duration
-    from filtrax.experiments.provenance import provenance
-    from filtrax.experiments.records import as_json, write_text
+    from filtrax.lab.bench.running import duration
+    from filtrax.lab.files import as_json, write_text
+    from filtrax.lab.provenance import provenance
 
     parser = argparse.ArgumentParser(description="Times before and after, and those of dynamax.")
     parser.add_argument("--out", type=Path, help="the record that is written")

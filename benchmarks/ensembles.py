@@ -19,10 +19,10 @@ import jax.random as jr
 from jaxtyping import Array
 
 from filtrax import networks
-from filtrax.experiments.building import build_ensemble, build_stages, join
-from filtrax.experiments.provenance import provenance
-from filtrax.experiments.settings import Experiment, StageSettings
-from filtrax.tasks.disc import DiscTask
+from filtrax.lab.config.settings import Experiment, StageSettings
+from filtrax.lab.experiments.building import build_ensemble, build_stages, join
+from filtrax.lab.provenance import provenance
+from filtrax.lab.tasks.disc import DiscTask
 from filtrax.training import Training
 
 CASES = ((1, 1), (1, 2), (1, 5), (1, 8), (1, 30), (4, 2))

@@ -88,8 +88,8 @@ def main() -> None:
             print(f"{name}:", *(f"  {key}: {value}" for key, value in runs[name].items()), sep="\n")
     if options.out is not None:
         # Imported now, because JAX takes the memory of a GPU that the command needs.
-        from filtrax.experiments.provenance import provenance
-        from filtrax.experiments.records import as_json, write_text
+        from filtrax.lab.files import as_json, write_text
+        from filtrax.lab.provenance import provenance
 
         record = {"origin": provenance(seed=0), "cores": os.cpu_count(), "runs": runs}
         write_text(options.out, as_json(record, indent=1) + "\n")

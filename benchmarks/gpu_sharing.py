@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4, 6, 8])
     parser.add_argument("--set", dest="settings", action="append", default=[])
     options = parser.parse_args()
-    from filtrax.experiments.provenance import provenance
+    from filtrax.lab.provenance import provenance
 
     services = [False, True] if shutil.which(CONTROL) else [False]
     arguments = [options.table, options.cell, *options.settings]

@@ -22,16 +22,16 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from filtrax.experiments.evaluation import select
-from filtrax.experiments.provenance import provenance
-from filtrax.experiments.run import open_run, train
-from filtrax.experiments.settings import Experiment, StageSettings
+from filtrax.lab.config.settings import Experiment, StageSettings
+from filtrax.lab.experiments.evaluation import select
+from filtrax.lab.experiments.run import open_run, train
+from filtrax.lab.provenance import provenance
+from filtrax.lab.tasks.kitti import Fold, KittiTask
+from filtrax.lab.tasks.kitti.corruptions import add_noise, blacken, blur
+from filtrax.lab.tasks.kitti.statistics import describe_frames, frame_statistics
+from filtrax.lab.tasks.kitti.streets.collection import HIGHWAY
 from filtrax.losses import nll
 from filtrax.novelty import auroc, fit_novelty, novelty_of
-from filtrax.tasks.kitti import Fold, KittiTask
-from filtrax.tasks.kitti.corruptions import add_noise, blacken, blur
-from filtrax.tasks.kitti.statistics import describe_frames, frame_statistics
-from filtrax.tasks.kitti.streets.collection import HIGHWAY
 from filtrax.training.evaluation import evaluate, tracking
 from filtrax.trajectory import Trajectory
 

@@ -22,9 +22,9 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from filtrax.experiments.provenance import provenance
-from filtrax.experiments.records import as_json, write_text
-from filtrax.tasks.pushing.agreement import (
+from filtrax.lab.files import as_json, write_text
+from filtrax.lab.provenance import provenance
+from filtrax.lab.tasks.pushing.agreement import (
     NUM_STEPS,
     QUANTILES,
     compare,
@@ -32,7 +32,7 @@ from filtrax.tasks.pushing.agreement import (
     errors,
     pushes_of,
 )
-from filtrax.tasks.pushing.calibration import (
+from filtrax.lab.tasks.pushing.calibration import (
     LENGTH,
     PUSHER,
     REGISTRATION,
@@ -43,15 +43,15 @@ from filtrax.tasks.pushing.calibration import (
     grouped,
     predict,
 )
-from filtrax.tasks.pushing.disturbances import Spread, simulated_ends
-from filtrax.tasks.pushing.recordings.endpoints import (
+from filtrax.lab.tasks.pushing.disturbances import Spread, simulated_ends
+from filtrax.lab.tasks.pushing.recordings.endpoints import (
     Pushes,
     find_endpoints,
     read_endpoints,
     wrapped_difference,
 )
-from filtrax.tasks.pushing.sequences import make_sequences
-from filtrax.tasks.pushing.shapes import NAMES, shape
+from filtrax.lab.tasks.pushing.sequences import make_sequences
+from filtrax.lab.tasks.pushing.shapes import NAMES, shape
 
 WEIGHTS = np.asarray([1.0, 0.5, 1.0])
 """Of the quantiles, in the squares of the logarithms of ratios."""

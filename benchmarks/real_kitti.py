@@ -20,14 +20,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from filtrax.experiments import config
-from filtrax.experiments.building import build_ensemble, build_stages
-from filtrax.experiments.evaluation import Evaluation
-from filtrax.experiments.provenance import provenance
-from filtrax.experiments.records import RunFolder, as_json, write_text
-from filtrax.experiments.run import Run, over_windows
-from filtrax.experiments.settings import Experiment
-from filtrax.tasks.kitti import KittiTask, baselines
+from filtrax.lab import config
+from filtrax.lab.config.settings import Experiment
+from filtrax.lab.experiments.building import build_ensemble, build_stages
+from filtrax.lab.experiments.evaluation import Evaluation
+from filtrax.lab.experiments.records import RunFolder
+from filtrax.lab.experiments.run import Run, over_windows
+from filtrax.lab.files import as_json, write_text
+from filtrax.lab.provenance import provenance
+from filtrax.lab.tasks.kitti import KittiTask, baselines
 from filtrax.training.ensembles import Training
 
 CONFIGS = Path(__file__).parents[1] / "configs"

@@ -19,11 +19,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from filtrax.experiments.building import build_ensemble, build_stage
-from filtrax.experiments.provenance import provenance
-from filtrax.experiments.settings import Experiment, StageSettings
+from filtrax.lab.config.settings import Experiment, StageSettings
+from filtrax.lab.experiments.building import build_ensemble, build_stage
+from filtrax.lab.provenance import provenance
+from filtrax.lab.tasks.disc import DiscModel, DiscTask
 from filtrax.losses import nll
-from filtrax.tasks.disc import DiscModel, DiscTask
 from filtrax.training.ensembles import Training
 from filtrax.training.evaluation import evaluate, tracking
 from filtrax.training.objectives import StepSchedule, filtering, sensor_nll, weighted

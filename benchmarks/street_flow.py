@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from filtrax.experiments.provenance import provenance
-from filtrax.tasks.kitti.flow import estimate_motion
-from filtrax.tasks.kitti.motion import states, steps
-from filtrax.tasks.kitti.recordings.files import pose_names, read_drive, read_path
-from filtrax.tasks.kitti.streets import Street
-from filtrax.tasks.kitti.streets.generate import GRAY
+from filtrax.lab.provenance import provenance
+from filtrax.lab.tasks.kitti.flow import estimate_motion
+from filtrax.lab.tasks.kitti.motion import states, steps
+from filtrax.lab.tasks.kitti.recordings.files import pose_names, read_drive, read_path
+from filtrax.lab.tasks.kitti.streets import Street
+from filtrax.lab.tasks.kitti.streets.generate import GRAY
 
 CAMERAS = ("image_2", "image_3")
 RECORDED_FRAMES = 3000

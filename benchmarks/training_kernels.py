@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 
 from filtrax.cli import compiler
-from filtrax.experiments.building import build_ensemble, build_stages
-from filtrax.reproduction import Plan, read_table
+from filtrax.lab.experiments.building import build_ensemble, build_stages
+from filtrax.lab.reproduction import Plan, read_table
 from filtrax.training import Training
 from filtrax.training.epochs import train_steps
 

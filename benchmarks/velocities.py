@@ -16,12 +16,13 @@ from pathlib import Path
 import numpy as np
 from real_kitti import CONFIGS, Printer, in_time
 
-from filtrax.experiments import config
-from filtrax.experiments.evaluation import Evaluation
-from filtrax.experiments.provenance import provenance
-from filtrax.experiments.records import RunFolder, as_json, write_text
-from filtrax.experiments.run import Run, over_windows
-from filtrax.experiments.settings import Experiment
+from filtrax.lab import config
+from filtrax.lab.config.settings import Experiment
+from filtrax.lab.experiments.evaluation import Evaluation
+from filtrax.lab.experiments.records import RunFolder
+from filtrax.lab.experiments.run import Run, over_windows
+from filtrax.lab.files import as_json, write_text
+from filtrax.lab.provenance import provenance
 
 
 def compare(velocities: str, arguments: argparse.Namespace) -> dict:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from filtrax.tasks.kitti.recordings.drives import Drive
+from filtrax.lab.tasks.kitti.recordings.drives import Drive
 
 BESIDE = Path(__file__).parents[2] / "shared" / "data"
 """Data may lie beside the checkout."""

@@ -26,10 +26,10 @@ import typer.core
 
 import filtrax
 from filtrax.cli import app
-from filtrax.experiments.config import as_dict, read
-from filtrax.experiments.filters import Ekf, Imm, Lstm, Mcukf, Particle, Ukf
-from filtrax.experiments.settings import Experiment, StageSettings, StartSettings
-from filtrax.reproduction import (
+from filtrax.lab.config import as_dict, read
+from filtrax.lab.config.filters import Ekf, Imm, Lstm, Mcukf, Particle, Ukf
+from filtrax.lab.config.settings import Experiment, StageSettings, StartSettings
+from filtrax.lab.reproduction import (
     Adjustment,
     Average,
     Axis,
@@ -40,12 +40,12 @@ from filtrax.reproduction import (
     Value,
     table_names,
 )
-from filtrax.reproduction.display.page import page_is_current
-from filtrax.reproduction.rules import Lost
-from filtrax.tasks.disc import DiscModel, DiscTask
-from filtrax.tasks.kitti import Fold, Frames, KittiModel, KittiTask
-from filtrax.tasks.kitti.augment import Augmentation
-from filtrax.tasks.pushing import PushingModel, PushingTask
+from filtrax.lab.reproduction.display.page import page_is_current
+from filtrax.lab.reproduction.rules import Lost
+from filtrax.lab.tasks.disc import DiscModel, DiscTask
+from filtrax.lab.tasks.kitti import Fold, Frames, KittiModel, KittiTask
+from filtrax.lab.tasks.kitti.augment import Augmentation
+from filtrax.lab.tasks.pushing import PushingModel, PushingTask
 
 pytestmark = pytest.mark.documentation
 
@@ -125,7 +125,7 @@ def test_relative_links_lead_somewhere(page):
         filtrax.metrics,
         filtrax.networks,
         filtrax.noise,
-        filtrax.reproduction,
+        filtrax.lab.reproduction,
         filtrax.resampling,
         filtrax.training,
     ],

@@ -5,9 +5,9 @@ import tempfile
 
 import numpy as np
 
-from filtrax.tasks.kitti import Fold, KittiTask
-from filtrax.tasks.kitti.recordings.drives import Drive
-from filtrax.tasks.kitti.recordings.files import write_drive
+from filtrax.lab.tasks.kitti import Fold, KittiTask
+from filtrax.lab.tasks.kitti.recordings.drives import Drive
+from filtrax.lab.tasks.kitti.recordings.files import write_drive
 from kitti_data import poses_at
 
 SIZE = (19, 35)

@@ -4,8 +4,8 @@ import functools
 
 import jax
 
-from filtrax.tasks.pushing import PushingTask
-from filtrax.tasks.pushing.shapes import NAMES
+from filtrax.lab.tasks.pushing import PushingTask
+from filtrax.lab.tasks.pushing.shapes import NAMES
 
 __all__ = ["NAMES", "OBJECTS", "TASK", "data", "sequence"]
 

@@ -9,10 +9,10 @@ from unittest import mock
 
 import numpy as np
 
-from filtrax.experiments import building, ensembles, run
-from filtrax.experiments.evaluation import select
-from filtrax.experiments.settings import Experiment, StageSettings
-from filtrax.tasks.disc import DiscTask
+from filtrax.lab.config.settings import Experiment, StageSettings
+from filtrax.lab.experiments import building, ensembles, run
+from filtrax.lab.experiments.evaluation import select
+from filtrax.lab.tasks.disc import DiscTask
 
 TASK = DiscTask(
     num_distractors=2, image_size=42, num_steps=4, num_train=4, num_validation=2, num_test=3

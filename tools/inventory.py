@@ -88,8 +88,8 @@ def tests() -> Iterator[str]:
 
 def main() -> None:
     """Prints the inventory."""
-    from filtrax.experiments.settings import Experiment
-    from filtrax.reproduction import table_names
+    from filtrax.lab.config.settings import Experiment
+    from filtrax.lab.reproduction import table_names
 
     tables = (f"table {name}" for name in table_names())
     lines = {*public_names(), *options(), *keys(Experiment), *tables, *tests()}

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from cuthbert import filter as run_filter
 from cuthbert.gaussian import moments
 
-from filtrax.bench.calls import Call, value_and_gradient
-from filtrax.bench.problems import SWING, Problem, arguments_of
+from filtrax.lab.bench.calls import Call, value_and_gradient
+from filtrax.lab.bench.problems import SWING, Problem, arguments_of
 from filtrax.linalg._small import HAS_DEADLOCKS
 
 NAME = "cuthbert"

@@ -12,8 +12,8 @@ from dynamax.nonlinear_gaussian_ssm import (
     unscented_kalman_filter,
 )
 
-from filtrax.bench.calls import Call, compiled, value_and_gradient
-from filtrax.bench.problems import SWING, Problem, arguments_of
+from filtrax.lab.bench.calls import Call, compiled, value_and_gradient
+from filtrax.lab.bench.problems import SWING, Problem, arguments_of
 
 NAME = "dynamax"
 FILTERS = ("ekf", "ukf")

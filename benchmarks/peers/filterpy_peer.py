@@ -6,8 +6,8 @@
 import numpy as np
 from filterpy.kalman import ExtendedKalmanFilter
 
-from filtrax.bench.calls import Call
-from filtrax.bench.problems import SWING, Problem
+from filtrax.lab.bench.calls import Call
+from filtrax.lab.bench.problems import SWING, Problem
 
 NAME = "filterpy"
 

@@ -19,8 +19,8 @@ os.environ.setdefault("KMP_BLOCKTIME", "0")
 import torch
 from torch.func import jacfwd, vmap
 
-from filtrax.bench.calls import Call
-from filtrax.bench.problems import SEED, SWING, Problem
+from filtrax.lab.bench.calls import Call
+from filtrax.lab.bench.problems import SEED, SWING, Problem
 
 NAME = "torch"
 SOFTNESS = 0.05

@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from filtrax.cli import app
-from filtrax.tasks.kitti.recordings import preview
-from filtrax.tasks.kitti.recordings.drives import Drive
-from filtrax.tasks.kitti.recordings.files import read_drive, write_drive
-from filtrax.tasks.kitti.streets import collection
+from filtrax.lab.tasks.kitti.recordings import preview
+from filtrax.lab.tasks.kitti.recordings.drives import Drive
+from filtrax.lab.tasks.kitti.recordings.files import read_drive, write_drive
+from filtrax.lab.tasks.kitti.streets import collection
 from kitti_data import poses_at, tiny_drive
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -47,7 +47,7 @@ def calls(monkeypatch):
         progress(len(poses), len(poses))
         return Drive(name, poses, times, drive.cameras)
 
-    module = "filtrax.tasks.kitti.streets.collection"
+    module = "filtrax.lab.tasks.kitti.streets.collection"
     monkeypatch.setattr(f"{module}.drive_path", drive_path)
     monkeypatch.setattr(f"{module}.generate_drive", generate_drive)
     return calls

@@ -10,7 +10,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from filtrax.cli import app
-from filtrax.tasks.pushing.shapes import TIP_RADIUS
+from filtrax.lab.tasks.pushing.shapes import TIP_RADIUS
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import tiny_run
 from filtrax.cli import app
-from filtrax.experiments import config, ensembles
+from filtrax.lab import config, ensembles
 
 pytestmark = pytest.mark.xdist_group("tiny_run")
 
@@ -76,7 +76,7 @@ def test_demo(tmp_path, monkeypatch):
         watch.message(f"seed {seed}")
         return {"comparison": rows, "summary": "Better.", "runs": [out / "learned"]}
 
-    monkeypatch.setattr("filtrax.experiments.demo.run", stand_in)
+    monkeypatch.setattr("filtrax.lab.experiments.demo.run", stand_in)
     done = call("demo", "--out", "demo")
     assert done.exit_code == 0, done.output
     assert "Better.\nReport: demo/report.html\n" in done.stdout

@@ -9,14 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 from filtrax.cli import app
-from filtrax.experiments import run
-from filtrax.experiments.building import build_ensemble
-from filtrax.experiments.config import write
-from filtrax.experiments.filters import Ekf
-from filtrax.experiments.settings import Experiment
-from filtrax.tasks.disc import DiscTask
-from filtrax.tasks.kitti import Frames
-from filtrax.tasks.kitti.recordings.files import write_drive
+from filtrax.lab.config import write
+from filtrax.lab.config.filters import Ekf
+from filtrax.lab.config.settings import Experiment
+from filtrax.lab.experiments import run
+from filtrax.lab.experiments.building import build_ensemble
+from filtrax.lab.tasks.disc import DiscTask
+from filtrax.lab.tasks.kitti import Frames
+from filtrax.lab.tasks.kitti.recordings.files import write_drive
 from filtrax.training.checkpoints import save
 from tiny_kitti import curved_drive, tiny_task
 

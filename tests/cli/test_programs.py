@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import tiny_run
 from filtrax.cli import app, programs
-from filtrax.experiments import config
+from filtrax.lab import config
 
 VARIABLES = (programs.FOLDER, programs.SWITCH, *programs.SETTINGS)
 

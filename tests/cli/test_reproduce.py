@@ -7,15 +7,15 @@ import time
 from pathlib import Path
 
 import pytest
+from reproduction.fake_records import fake_record
+from reproduction.tiny_table import source_of
 from typer.testing import CliRunner
 
 from filtrax.cli import app, processes
-from filtrax.reproduction import executors
-from filtrax.reproduction.executors import train_here
-from filtrax.reproduction.group_run import GroupRun
-from filtrax.reproduction.tables import read_table, table_names
-from reproduction.fake_records import fake_record
-from reproduction.tiny_table import source_of
+from filtrax.lab.reproduction import executors
+from filtrax.lab.reproduction.executors import train_here
+from filtrax.lab.reproduction.group_run import GroupRun
+from filtrax.lab.reproduction.tables import read_table, table_names
 
 
 @pytest.fixture(autouse=True)
@@ -117,7 +117,7 @@ def test_all_are_all_tables(monkeypatch):
         executors.append((executor, plan.together))
         return True
 
-    monkeypatch.setattr("filtrax.reproduction.running.reproduce", reproduce)
+    monkeypatch.setattr("filtrax.lab.reproduction.running.reproduce", reproduce)
     assert call("all", "disc_sensor", "--scale", "smoke").exit_code == 0
     assert sorted(calls[0][0]) == table_names()
     options = ("--scale", "smoke", "--data-sets", "2")

@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 import filtrax
 from filtrax.cli import app
-from filtrax.experiments import run
-from filtrax.experiments.config import read, write
-from filtrax.experiments.events import EventLog
-from filtrax.experiments.filters import Particle, Ukf
-from filtrax.experiments.settings import Experiment
-from filtrax.tasks.disc import DiscTask, export
+from filtrax.lab.config import read, write
+from filtrax.lab.config.filters import Particle, Ukf
+from filtrax.lab.config.settings import Experiment
+from filtrax.lab.experiments import run
+from filtrax.lab.experiments.events import EventLog
+from filtrax.lab.tasks.disc import DiscTask, export
 
 RESULT = {
     "name": "disc",
@@ -72,9 +72,9 @@ def calls(monkeypatch, tmp_path):
 
     monkeypatch.setattr(run, "train", train)
     monkeypatch.setattr(run, "evaluate", evaluate)
-    monkeypatch.setattr("filtrax.report.write", report)
+    monkeypatch.setattr("filtrax.lab.report.write", report)
     stand_in = types.SimpleNamespace(run=demo)
-    monkeypatch.setattr("filtrax.experiments.demo", stand_in, raising=False)
+    monkeypatch.setattr("filtrax.lab.experiments.demo", stand_in, raising=False)
     monkeypatch.chdir(tmp_path)
     return calls
 
@@ -327,7 +327,7 @@ from filtrax.cli import app
 try:
     app(["train", "--help"])
 except SystemExit:
-    heavy = {{"jax", "numpy", "equinox", "filtrax.experiments", "tensorboardX"}} & set(sys.modules)
+    heavy = {{"jax", "numpy", "equinox", "filtrax.lab", "tensorboardX"}} & set(sys.modules)
     assert not heavy, heavy
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -347,7 +347,7 @@ def test_a_real_interrupt_ends_with_130(tmp_path):
     # Rejects handlers that work for the exception but not for the signal.
     program = """
 import signal, sys, time
-import filtrax.experiments.run as run
+import filtrax.lab.experiments.run as run
 from filtrax.cli import main
 
 # What runs in the background of a script inherits that it ignores this signal.

@@ -10,11 +10,11 @@ import pytest
 
 import filtrax
 from filtrax import DirectSensor, NetworkSensor, Space, StateSpaceModel, constant_noise
+from filtrax.lab.tasks.kitti.corruptions import add_noise, blacken, blur
+from filtrax.lab.tasks.kitti.statistics import describe_frames, frame_statistics
+from filtrax.lab.tasks.kitti.streets import Street
 from filtrax.novelty import GuardedSensor, Novelty, auroc, fit_novelty, novelty_of
 from filtrax.sensors import sense
-from filtrax.tasks.kitti.corruptions import add_noise, blacken, blur
-from filtrax.tasks.kitti.statistics import describe_frames, frame_statistics
-from filtrax.tasks.kitti.streets import Street
 from filtrax.trajectory import Trajectory
 from tiny_kitti import tiny_task
 

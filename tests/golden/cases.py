@@ -109,10 +109,10 @@ def cases() -> dict[str, list[str]]:
 
 def losses(name: str) -> list[float]:
     """The losses of five training steps."""
-    from filtrax.experiments import config
-    from filtrax.experiments.records import RunFolder
-    from filtrax.experiments.run import Run
-    from filtrax.experiments.settings import Experiment
+    from filtrax.lab import config
+    from filtrax.lab.config.settings import Experiment
+    from filtrax.lab.experiments.records import RunFolder
+    from filtrax.lab.experiments.run import Run
 
     class Watch:
         """Keeps the losses of epochs, which are one step each."""
@@ -143,8 +143,8 @@ def data_hash(name: str) -> str:
     import jax
     import numpy as np
 
-    from filtrax.experiments import config
-    from filtrax.experiments.settings import Experiment
+    from filtrax.lab import config
+    from filtrax.lab.config.settings import Experiment
 
     task = name.partition("_")[0]
     with jax.enable_x64(False):

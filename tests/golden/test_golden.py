@@ -6,7 +6,7 @@ import jaxlib
 import numpy as np
 import pytest
 
-from filtrax.experiments import provenance
+from filtrax.lab import provenance
 from golden import cases
 
 QUICK = ("disc_ekf",)

@@ -58,8 +58,8 @@ def bench(
 
     See docs/benchmarks.md for what came out.
     """
-    from filtrax.bench import run_suite, write_page
-    from filtrax.bench.peers import FOLDER
+    from filtrax.lab.bench import run_suite, write_page
+    from filtrax.lab.bench.peers import FOLDER
 
     if page is not None:
         write_page(out, page)

@@ -22,8 +22,8 @@ def demo(
 
     Example: filtrax demo --out runs/demo
     """
-    from filtrax.experiments import demo as experiment
-    from filtrax.report import write
+    from filtrax.lab.experiments import demo as experiment
+    from filtrax.lab.report import write
 
     with interruptible("Start again with `filtrax demo`."), watch() as progress:
         outcome = experiment.run(out, progress, seed=seed)

@@ -53,8 +53,9 @@ def evaluate(
 
     A drive: filtrax evaluate runs/kitti_00_ekf --root kitti --sequence 05 --frames 0:1000
     """
-    from filtrax.experiments import run as experiments
-    from filtrax.experiments.records import RecordError, RunFolder, as_json, write_text
+    from filtrax.lab.experiments import run as experiments
+    from filtrax.lab.experiments.records import RunFolder
+    from filtrax.lab.files import RecordError, as_json, write_text
 
     folder = RunFolder(run)
     folder.check()
@@ -78,7 +79,7 @@ def evaluate(
 def _evaluate_drive(
     run: Path, root: Path | None, sequence: str | None, frames: str | None, cameras: Sequence[str]
 ) -> dict[str, Any]:
-    from filtrax.experiments.run import evaluate_drive
+    from filtrax.lab.experiments.run import evaluate_drive
 
     if root is None or sequence is None:
         raise ValueError(

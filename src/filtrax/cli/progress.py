@@ -1,6 +1,6 @@
 """How far a run has come: a bar on a terminal, one line per epoch elsewhere.
 
-Both are a `filtrax.experiments.ensembles.Watch`, which is not imported here to keep help fast.
+Both are a `filtrax.lab.experiments.ensembles.Watch`, which is not imported here to keep help fast.
 """
 
 import contextlib

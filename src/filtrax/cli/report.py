@@ -22,8 +22,9 @@ def report(
 
     Example: filtrax report runs/ekf runs/ukf --out comparison.html
     """
-    from filtrax import report as reports
-    from filtrax.experiments.records import RunFolder, writing
+    from filtrax.lab import report as reports
+    from filtrax.lab.experiments.records import RunFolder
+    from filtrax.lab.files import writing
 
     for run in runs:
         RunFolder(run).check()

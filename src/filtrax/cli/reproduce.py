@@ -13,11 +13,11 @@ from filtrax.cli.progress import duration, watch
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from filtrax.reproduction.groups import Group
-    from filtrax.reproduction.plan import Plan
-    from filtrax.reproduction.records import Results
-    from filtrax.reproduction.scheduling import Executor
-    from filtrax.reproduction.tables import Table
+    from filtrax.lab.reproduction.groups import Group
+    from filtrax.lab.reproduction.plan import Plan
+    from filtrax.lab.reproduction.records import Results
+    from filtrax.lab.reproduction.scheduling import Executor
+    from filtrax.lab.reproduction.tables import Table
 
 
 def reproduce(
@@ -134,10 +134,10 @@ def reproduce(
     """
     if processes > 1:
         share_device(processes)  # before JAX is imported
-    from filtrax.experiments.config import ConfigurationError
-    from filtrax.reproduction.plan import Plan
-    from filtrax.reproduction.records import Results
-    from filtrax.reproduction.tables import SCALES
+    from filtrax.lab.config import ConfigurationError
+    from filtrax.lab.reproduction.plan import Plan
+    from filtrax.lab.reproduction.records import Results
+    from filtrax.lab.reproduction.tables import SCALES
 
     if scale not in SCALES:
         raise ConfigurationError(f"--scale must be one of {', '.join(SCALES)}, got {scale!r}.")
@@ -145,13 +145,13 @@ def reproduce(
     if list_tables:
         from rich.console import Console
 
-        from filtrax.reproduction.display.terminal import print_list
+        from filtrax.lab.reproduction.display.terminal import print_list
 
         print_list(Console(), results.path)
         return
     tables = _tables(names or [])
     if pack is not None and pack.exists():
-        from filtrax.reproduction.packing import unpack
+        from filtrax.lab.reproduction.packing import unpack
 
         unpack(pack, results)
     plan = Plan(
@@ -175,8 +175,8 @@ def reproduce(
 
 
 def _pack(tables: "list[Table]", results: "Results", file: Path) -> None:
-    from filtrax.reproduction import packing
-    from filtrax.reproduction.tables import source_tables
+    from filtrax.lab.reproduction import packing
+    from filtrax.lab.reproduction.tables import source_tables
 
     names = {table.name for table in tables} | source_tables(tables)
     packing.pack(results, sorted(names), file)
@@ -184,8 +184,8 @@ def _pack(tables: "list[Table]", results: "Results", file: Path) -> None:
 
 
 def _tables(names: list[str]) -> "list[Table]":
-    from filtrax.experiments.config import ConfigurationError
-    from filtrax.reproduction.tables import read_table, table_names
+    from filtrax.lab.config import ConfigurationError
+    from filtrax.lab.reproduction.tables import read_table, table_names
 
     if not names:
         raise ConfigurationError(
@@ -196,8 +196,8 @@ def _tables(names: list[str]) -> "list[Table]":
 
 
 def _executor(name: str, address: str | None, gpus: float, *, wait: bool) -> "Executor":
-    from filtrax.experiments.config import ConfigurationError
-    from filtrax.reproduction.executors import RayExecutor, train_and_wait, train_here
+    from filtrax.lab.config import ConfigurationError
+    from filtrax.lab.reproduction.executors import RayExecutor, train_and_wait, train_here
 
     if name == "ray":
         if wait:
@@ -238,9 +238,9 @@ def _run(
 ) -> None:
     from rich.console import Console
 
-    from filtrax.reproduction.display.terminal import print_table
-    from filtrax.reproduction.records import read_records
-    from filtrax.reproduction.running import reproduce
+    from filtrax.lab.reproduction.display.terminal import print_table
+    from filtrax.lab.reproduction.records import read_records
+    from filtrax.lab.reproduction.running import reproduce
 
     advice = "Everything up to the last checkpoint is kept: the same command goes on."
     with interruptible(advice), watch() as progress, others as failures:

@@ -11,7 +11,7 @@ from filtrax.cli.progress import watch
 from filtrax.cli.tables import print_metrics
 
 if TYPE_CHECKING:
-    from filtrax.experiments.settings import Experiment
+    from filtrax.lab.config.settings import Experiment
 
 
 def train(
@@ -59,13 +59,13 @@ def train(
     else:
         experiment, folder = _go_on(resume, config, overrides, out)
     if print_config:
-        from filtrax.experiments.config import as_toml
+        from filtrax.lab.config import as_toml
 
         typer.echo(as_toml(experiment), nl=False)
         return
 
-    from filtrax.experiments import run
-    from filtrax.experiments.events import EventLog
+    from filtrax.lab.experiments import run
+    from filtrax.lab.experiments.events import EventLog
 
     advice = f"Go on with `filtrax train --resume {shlex.quote(str(folder))}`."
     with interruptible(advice), watch() as progress:
@@ -79,8 +79,8 @@ def train(
 def _begin(
     config: Path | None, overrides: list[str], out: Path | None
 ) -> tuple["Experiment", Path]:
-    from filtrax.experiments.config import ConfigurationError, read
-    from filtrax.experiments.settings import Experiment
+    from filtrax.lab.config import ConfigurationError, read
+    from filtrax.lab.config.settings import Experiment
 
     experiment = read(Experiment, config, overrides)
     name = experiment.name
@@ -92,9 +92,9 @@ def _begin(
 
 
 def _go_on(resume: Path, *forbidden: object) -> tuple["Experiment", Path]:
-    from filtrax.experiments.config import ConfigurationError, read
-    from filtrax.experiments.records import RunFolder
-    from filtrax.experiments.settings import Experiment
+    from filtrax.lab.config import ConfigurationError, read
+    from filtrax.lab.config.settings import Experiment
+    from filtrax.lab.experiments.records import RunFolder
 
     if any(forbidden):
         raise ConfigurationError(

@@ -16,7 +16,7 @@ from filtrax.cli.data.options import (
 from filtrax.cli.options import SPLIT
 
 if TYPE_CHECKING:
-    from filtrax.tasks.base import AbstractTask
+    from filtrax.lab.tasks.base import AbstractTask
 
 
 def disc(
@@ -29,8 +29,8 @@ def disc(
 
     Example: filtrax data disc --set num_distractors=5 --preview discs.gif
     """
-    from filtrax.tasks.disc import DiscTask
-    from filtrax.tasks.disc import export as files
+    from filtrax.lab.tasks.disc import DiscTask
+    from filtrax.lab.tasks.disc import export as files
 
     task = read_task(DiscTask, overrides)
     check_preview(preview)

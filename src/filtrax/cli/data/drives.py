@@ -14,7 +14,7 @@ from filtrax.cli.data.options import draw_preview
 from filtrax.cli.tables import console
 
 if TYPE_CHECKING:
-    from filtrax.tasks.kitti.recordings.drives import Drive
+    from filtrax.lab.tasks.kitti.recordings.drives import Drive
 
 SEQUENCES = Annotated[
     list[str] | None,
@@ -46,7 +46,7 @@ def image_size(text: str) -> tuple[int, int]:
 
 def preview_drives(drives: Sequence["Drive"], path: Path | None) -> None:
     """Draws the drives if a file is wished for."""
-    from filtrax.tasks.kitti.recordings import preview
+    from filtrax.lab.tasks.kitti.recordings import preview
 
     draw_preview(
         path,
@@ -68,7 +68,7 @@ def print_drives(title: str, drives: Sequence["Drive"], sources: Sequence[str]) 
 def _row(drive: "Drive") -> list[str]:
     import numpy as np
 
-    from filtrax.tasks.kitti.motion import states
+    from filtrax.lab.tasks.kitti.motion import states
 
     height, width = drive.image_size
     kind = "gray" if drive.num_channels == 1 else "colour"

@@ -42,8 +42,13 @@ def kitti(
 
     Example: filtrax data kitti --root kitti --sequence 00 --preview drives.png
     """
-    from filtrax.tasks.kitti.recordings.drives import MEAN_STEP
-    from filtrax.tasks.kitti.recordings.files import drive_names, has_times, pose_names, read_drive
+    from filtrax.lab.tasks.kitti.recordings.drives import MEAN_STEP
+    from filtrax.lab.tasks.kitti.recordings.files import (
+        drive_names,
+        has_times,
+        pose_names,
+        read_drive,
+    )
 
     check_preview(preview)
     height_and_width = image_size(size)

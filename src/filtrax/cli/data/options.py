@@ -37,7 +37,7 @@ Progress = Callable[[int, int], None]
 
 def read_task(kind: type[Task], settings: Sequence[str] | None) -> Task:
     """A task with these settings, which may also be written as for a whole experiment."""
-    from filtrax.experiments.config import read
+    from filtrax.lab.config import read
 
     return read(kind, None, [text.removeprefix("task.") for text in settings or ()])
 

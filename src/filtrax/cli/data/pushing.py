@@ -22,7 +22,7 @@ from filtrax.cli.options import SPLIT
 from filtrax.cli.tables import console
 
 if TYPE_CHECKING:
-    from filtrax.tasks.pushing.sequences import Sequences
+    from filtrax.lab.tasks.pushing.sequences import Sequences
     from filtrax.trajectory import Trajectory
 
 
@@ -67,8 +67,8 @@ def pushing(
     if validate is not None:
         print_validation(validate, seed=seed, residual=residual)
         return
-    from filtrax.tasks.pushing import PushingTask
-    from filtrax.tasks.pushing import export as files
+    from filtrax.lab.tasks.pushing import PushingTask
+    from filtrax.lab.tasks.pushing import export as files
 
     check_preview(preview)
     task = read_task(PushingTask, overrides)
@@ -93,10 +93,10 @@ def pushing(
 def _recorded(paths: list[Path]) -> "Sequences":
     """One sequence of trials."""
     from filtrax._checks import check_known
-    from filtrax.tasks.pushing.disturbances import real_friction
-    from filtrax.tasks.pushing.recordings.sequences import recorded
-    from filtrax.tasks.pushing.recordings.trials import read_trial, resampled
-    from filtrax.tasks.pushing.shapes import NAMES
+    from filtrax.lab.tasks.pushing.disturbances import real_friction
+    from filtrax.lab.tasks.pushing.recordings.sequences import recorded
+    from filtrax.lab.tasks.pushing.recordings.trials import read_trial, resampled
+    from filtrax.lab.tasks.pushing.shapes import NAMES
 
     trials = [read_trial(path) for path in paths]
     objects = {trial.settings.get("shape", "none") for trial in trials}
@@ -117,8 +117,8 @@ def _in_a_scene(sequences: "Sequences") -> "Trajectory":
     import jax
     import jax.random as jr
 
-    from filtrax.tasks.pushing.render import random_arm, random_look
-    from filtrax.tasks.pushing.task import trajectories
+    from filtrax.lab.tasks.pushing.render import random_arm, random_look
+    from filtrax.lab.tasks.pushing.task import trajectories
 
     scene = random_look(key=jr.key(0)), random_arm(key=jr.key(1))
     look, arm = jax.tree.map(lambda leaf: leaf[None], scene)
@@ -129,7 +129,7 @@ def _summary(title: str, sequences: "Sequences") -> Table:
     """What happens to each object."""
     import numpy as np
 
-    from filtrax.tasks.pushing.shapes import NAMES
+    from filtrax.lab.tasks.pushing.shapes import NAMES
 
     count, moments = sequences.touches.shape
     how_many = "one sequence" if count == 1 else f"{count} sequences"

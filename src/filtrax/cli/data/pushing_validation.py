@@ -11,7 +11,7 @@ from filtrax.cli.data.tables import table_of_numbers
 from filtrax.cli.tables import console
 
 if TYPE_CHECKING:
-    from filtrax.tasks.pushing.validation import Validation
+    from filtrax.lab.tasks.pushing.validation import Validation
 
 
 def print_validation(place: Path, *, seed: int, residual: bool) -> None:
@@ -19,8 +19,8 @@ def print_validation(place: Path, *, seed: int, residual: bool) -> None:
 
     One half of the pushes with each object is fitted, the other predicted.
     """
-    from filtrax.tasks.pushing.residual import ResidualTraining
-    from filtrax.tasks.pushing.validation import QUANTILES, validate
+    from filtrax.lab.tasks.pushing.residual import ResidualTraining
+    from filtrax.lab.tasks.pushing.validation import QUANTILES, validate
 
     with Console(stderr=True).status("Reading") as status:
         found = validate(
@@ -83,8 +83,8 @@ def _fitted(found: "Validation") -> Table:
 
 def _simulator(found: "Validation") -> Table:
     """Whether simulated pushes are as uncertain as real ones."""
-    from filtrax.tasks.pushing.agreement import QUANTILES
-    from filtrax.tasks.pushing.validation import SIMULATED
+    from filtrax.lab.tasks.pushing.agreement import QUANTILES
+    from filtrax.lab.tasks.pushing.validation import SIMULATED
 
     title = f"Errors of {SIMULATED} on all real pushes and on simulated sequences (mm / degrees)"
     columns = [

@@ -56,8 +56,8 @@ def streets(
 
     Example: filtrax data streets generated --sequence 00 --frames 300 --preview streets.gif
     """
-    from filtrax.tasks.kitti import streets as generator
-    from filtrax.tasks.kitti.recordings.files import read_drive, write_drive
+    from filtrax.lab.tasks.kitti import streets as generator
+    from filtrax.lab.tasks.kitti.recordings.files import read_drive, write_drive
 
     check_preview(preview)
     height_and_width, names_of_cameras = image_size(size), _cameras(cameras)
@@ -86,8 +86,8 @@ def streets(
 def _names(out: Path, poses: Path | None, sequence: list[str] | None) -> list[str]:
     """The drives to be written, each of them one that can be driven and is not there yet."""
     from filtrax._checks import check_known
-    from filtrax.tasks.kitti.recordings.files import check_absent
-    from filtrax.tasks.kitti.streets import street_names
+    from filtrax.lab.tasks.kitti.recordings.files import check_absent
+    from filtrax.lab.tasks.kitti.streets import street_names
 
     known = street_names(poses or "")
     if not known:
@@ -104,7 +104,7 @@ def _names(out: Path, poses: Path | None, sequence: list[str] | None) -> list[st
 
 def _cameras(text: str) -> tuple[str, ...]:
     from filtrax._checks import check_known
-    from filtrax.tasks.kitti.recordings.layout import CAMERAS
+    from filtrax.lab.tasks.kitti.recordings.layout import CAMERAS
 
     names = tuple(dict.fromkeys(text.replace(" ", "").split(",")))
     check_known(

@@ -1,0 +1,88 @@
+"""What a device can do at most, and how long a program must take on it therefore."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from filtrax.lab.bench.calls import compiled
+from filtrax.lab.bench.clocks import rounded
+from filtrax.lab.bench.costs import Costs, program_costs
+
+REPEATS = 7
+LOOP_STEPS = 200
+LAUNCHES_PER_STEP = 20
+"""As filters have; with one in a step the cost of the loop itself would be measured."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Peaks:
+    """The best rates that were seen on a device, in float32.
+
+    Attributes:
+        operations_per_second: Of the product of two large matrices.
+        bytes_per_second: Read and written by one addition to a large array.
+        seconds_per_launch: Of an instruction that does nothing, in a compiled loop.
+        seconds_per_call: Of a compiled program that does nothing, from Python and back.
+    """
+
+    operations_per_second: float
+    bytes_per_second: float
+    seconds_per_launch: float
+    seconds_per_call: float
+
+    def floor(self, costs: Costs) -> dict[str, float]:
+        """The least time that a program can take: for each reason, and the largest of them."""
+        parts = {
+            "operations": costs.operations / self.operations_per_second,
+            "bytes": costs.bytes / self.bytes_per_second,
+            "launches": costs.launches * self.seconds_per_launch,
+        }
+        found = {name: rounded(value) for name, value in parts.items()}
+        return found | {"floor": max(found.values())}
+
+
+def measure_peaks(size: int | None = None) -> Peaks:
+    """Measures what the present device can do.
+
+    `size` is that of the matrices; None chooses one that keeps the device busy.
+    """
+    if size is None:
+        size = 1024 if jax.default_backend() == "cpu" else 8192
+    matrix = jnp.ones((size, size), jnp.float32)
+    product = lambda a: jnp.matmul(a, a, precision="highest")  # noqa: E731
+    long = jnp.ones(size * size * 16, jnp.float32)
+    number = jnp.zeros((), jnp.float32)
+    # A loop over a few bytes would be compiled into one launch as a whole.
+    loop = compiled(_loop, jnp.ones(1024, jnp.float32))
+    launches = program_costs(loop.program).launches
+    return Peaks(
+        operations_per_second=rounded(2 * size**3 / _best(compiled(product, matrix).run)),
+        bytes_per_second=rounded(2 * long.nbytes / _best(compiled(lambda a: a + 1, long).run)),
+        seconds_per_launch=rounded(_best(loop.run) / launches),
+        seconds_per_call=rounded(_best(compiled(lambda a: a + 1, number).run)),
+    )
+
+
+def _loop(array: Any) -> Any:
+    """Instructions that do hardly anything, and that the compiler cannot make one of."""
+
+    def step(_: Any, x: Any) -> Any:
+        for _ in range(LAUNCHES_PER_STEP):
+            x = jax.lax.optimization_barrier(0.5 * jnp.roll(x, 1))
+        return x
+
+    return jax.lax.fori_loop(0, LOOP_STEPS, step, array)
+
+
+def _best(call: Callable[[], Any]) -> float:
+    call()
+    times = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return min(times)

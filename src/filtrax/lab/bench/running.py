@@ -1,0 +1,129 @@
+"""From a suite to its records: one file, which grows with every measurement."""
+
+import fnmatch
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from filtrax.lab.bench.measurements import Conditions, Measurement, Record
+from filtrax.lab.bench.peaks import Peaks, measure_peaks
+from filtrax.lab.bench.peers import FOLDER, load_peers, versions
+from filtrax.lab.bench.problems import SEED
+from filtrax.lab.bench.suites import suite
+from filtrax.lab.files import as_json, read_json, write_text, writing
+from filtrax.lab.provenance import provenance
+
+Say = Callable[[str], None]
+
+
+def run_suite(
+    name: str,
+    out: Path,
+    *,
+    only: Sequence[str] = (),
+    seconds: float | None = None,
+    seconds_each: float = 2.0,
+    peers: Path = FOLDER,
+    say: Say = lambda text: None,
+) -> Path:
+    """Measures what a suite has and its file lacks, and returns the file.
+
+    **Arguments:**
+
+    - `name`: of the suite.
+    - `out`: the folder of the file.
+    - `only`: patterns of names of measurements, as for files.
+    - `seconds`: after which no further measurement begins.
+    - `seconds_each`: how long the calls of one measurement take turns.
+    - `peers`: the folder of other libraries.
+    - `say`: is told what is done.
+    """
+    wanted = chosen(suite(name), only)
+    path = out / f"{name}.json"
+    end = None if seconds is None else time.monotonic() + seconds
+    found, missing = load_peers(peers)
+    for file, package in missing.items():
+        say(f"Not compared with {file}: {package} is not installed.")
+    record = _begin(path, name, versions(found))
+    peaks = Peaks(**record["peaks"])
+    conditions = Conditions(peaks, found, seconds_each)
+    for number, one in enumerate(wanted, start=1):
+        if one.name in record["measurements"]:
+            continue
+        if end is not None and time.monotonic() >= end:
+            say(f"Time is over with {number - 1} of {len(wanted)}; the same command goes on.")
+            break
+        record["measurements"][one.name] = _measured(one, conditions)
+        write_text(path, as_json(record, indent=1) + "\n")
+        say(f"{number} of {len(wanted)}: {one.name}: {described(record['measurements'][one.name])}")
+        jax.clear_caches()  # hundreds of programs would fill the memory
+    return path
+
+
+def chosen(measurements: Sequence[Measurement], only: Sequence[str]) -> list[Measurement]:
+    """Those whose names match one of the patterns."""
+    found = [
+        one
+        for one in measurements
+        if not only or any(fnmatch.fnmatchcase(one.name, pattern) for pattern in only)
+    ]
+    if not found:
+        raise ValueError(
+            f"`only` must match the name of a measurement, like {measurements[0].name}: got "
+            f"{list(only)}."
+        )
+    return found
+
+
+def _measured(one: Measurement, conditions: Conditions) -> Record:
+    try:
+        return one.measure(conditions)
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return {"refused": "The memory of the device is too small."}
+
+
+def _begin(path: Path, name: str, peers: dict[str, str]) -> dict[str, Any]:
+    """The record that is there, if it is of the same program and device; else a new one."""
+    origin = provenance(seed=SEED)
+    if path.is_file():
+        record = read_json(path)
+        for part in ("commit", "packages", "device"):
+            if record["origin"][part] != origin[part]:
+                raise ValueError(
+                    f"{path} holds measurements of another {part}, {record['origin'][part]} and "
+                    f"not {origin[part]}: choose another folder, or remove the file."
+                )
+        return record
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    peaks = measure_peaks()
+    return {
+        "suite": name,
+        "origin": origin,
+        "peers": peers,
+        "peaks": vars(peaks),
+        "measurements": {},
+    }
+
+
+def described(record: Record) -> str:
+    """A measurement in words."""
+    if "refused" in record:
+        return record["refused"]
+    words = [f"{name} {duration(each['median'])}" for name, each in record["seconds"].items()]
+    if "floor" in record:
+        words.append(f"floor {duration(record['floor']['floor'])}")
+    return ", ".join(words)
+
+
+def duration(seconds: float | int) -> str:
+    """A time with three digits and a unit."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"

@@ -1,0 +1,26 @@
+"""Configurations: TOML files, and the settings of experiments that stand in them."""
+
+from filtrax.lab.config.parsing import ConfigurationError, parse
+from filtrax.lab.config.reading import (
+    as_dict,
+    as_toml,
+    build,
+    completed,
+    load,
+    override,
+    read,
+    write,
+)
+
+__all__ = [
+    "ConfigurationError",
+    "as_dict",
+    "as_toml",
+    "build",
+    "completed",
+    "load",
+    "override",
+    "parse",
+    "read",
+    "write",
+]

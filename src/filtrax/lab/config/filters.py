@@ -1,0 +1,325 @@
+"""The filters of an experiment: what a configuration file may say of each."""
+
+import abc
+import dataclasses
+from typing import Any, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from filtrax._given import given_field, unwrap
+from filtrax._types import Key
+from filtrax.filters import (
+    AbstractBayesFilter,
+    AbstractFilter,
+    AdaptiveKernel,
+    ExtendedKalmanFilter,
+    IMMFilter,
+    LearnedScaling,
+    MonteCarloUnscentedKalmanFilter,
+    ParticleFilter,
+    RecurrentFilter,
+    Scaling,
+    UnscentedKalmanFilter,
+)
+from filtrax.filters.unscented import CLOSEST, AbstractScaling
+from filtrax.lab.tasks import AbstractTask
+from filtrax.likelihoods import LearnedLikelihood
+from filtrax.losses import Loss, kernel_nll, mixture_nll, nll
+from filtrax.noise import FixedNoise, constant_noise
+from filtrax.resampling import EverySteps, Soft
+from filtrax.state_space import StateSpaceModel
+from filtrax.switching import SwitchingProcess
+from filtrax.trajectory import Trajectory
+
+
+@dataclasses.dataclass(frozen=True)
+class AbstractFilterSettings(abc.ABC):
+    """A filter in a configuration file, by its `kind`."""
+
+    kind: ClassVar[str]
+
+    @abc.abstractmethod
+    def build(
+        self, task: AbstractTask, model: StateSpaceModel, example: Trajectory, *, key: Key
+    ) -> AbstractFilter:
+        """The filter for training of a task's model; the example is one trajectory of the data."""
+
+    def for_test(self, filt: Any) -> Any:
+        """The trained filter as it is tested."""
+        return filt
+
+    def unused(self, model: StateSpaceModel) -> tuple[str, ...]:
+        """The parts of the model, as in "sensor.noise", that the filter makes no use of."""
+        del model
+        return ()
+
+    @property
+    def program(self) -> "AbstractFilterSettings":
+        """These settings without the numbers that a compiled program takes as arguments.
+
+        Filters that agree in it differ in their numbers alone, and can train as one ensemble.
+        """
+        return self
+
+    @property
+    def density(self) -> Loss:
+        """The negative log density of a state under a belief of this filter."""
+        return nll
+
+
+@dataclasses.dataclass(frozen=True)
+class Ekf(AbstractFilterSettings):
+    """The extended Kalman filter."""
+
+    kind: ClassVar[str] = "ekf"
+    iterations: int = 1
+    cut_jacobian_gradients: bool = False
+
+    def __post_init__(self):
+        _check_positive(self, "iterations")
+
+    def build(
+        self, task: AbstractTask, model: StateSpaceModel, example: Trajectory, *, key: Key
+    ) -> AbstractFilter:
+        del task, model, example, key
+        return ExtendedKalmanFilter(
+            iterations=self.iterations, cut_jacobian_gradients=self.cut_jacobian_gradients
+        )
+
+
+class SweptScaling(AbstractScaling):
+    """Scaling with traced numbers, so that another value does not recompile.
+
+    Points must not nearly touch, and no weight may be negative: both are decided while tracing.
+    """
+
+    alpha: Array = given_field(converter=jnp.asarray)
+    kappa: Array = given_field(converter=jnp.asarray)
+    beta: Array = given_field(converter=jnp.asarray)
+
+    def parameters(self, size: int, dtype) -> tuple[Array, Array, Array]:
+        return Scaling(self.alpha, self.kappa, self.beta).parameters(size, dtype)
+
+    def distance(self, size: int) -> None:
+        del size
+
+    def subtracts(self, size: int) -> bool:
+        del size
+        return False
+
+
+@dataclasses.dataclass(frozen=True)
+class Ukf(AbstractFilterSettings):
+    """The unscented Kalman filter; `redraw = false` is the paper's form."""
+
+    kind: ClassVar[str] = "ukf"
+    alpha: float = 1.0
+    kappa: float = 0.5
+    beta: float = 0.0
+    learned: bool = False
+    redraw: bool = True
+    drop_negative_centre: bool = False
+
+    @property
+    def program(self) -> "Ukf":
+        return dataclasses.replace(self, alpha=1.0, kappa=0.0, beta=0.0) if self._swept else self
+
+    @property
+    def _swept(self) -> bool:
+        """Whether points are far apart and all weights are positive, for states of any size."""
+        sums_of_squares = self.alpha == 1 and self.kappa >= 0 and self.beta >= 0
+        return self.learned or (
+            self.alpha >= CLOSEST and (sums_of_squares or self.beta >= self.alpha**2)
+        )
+
+    def build(
+        self, task: AbstractTask, model: StateSpaceModel, example: Trajectory, *, key: Key
+    ) -> AbstractFilter:
+        del task, model, key
+        size = example.initial.size
+        if not (self.alpha > 0 and size + self.kappa > 0):
+            raise ValueError(
+                f"filter.alpha and {size} + filter.kappa must be positive: "
+                f"got {self.alpha} and {size + self.kappa}."
+            )
+        numbers = {"alpha": self.alpha, "kappa": self.kappa, "beta": self.beta}
+        if self.learned:
+            scaling = LearnedScaling(size, **numbers)
+        else:
+            scaling = SweptScaling(**numbers) if self._swept else Scaling(**numbers)
+        return UnscentedKalmanFilter(
+            scaling=scaling,
+            redraw=self.redraw,
+            drop_negative_centre=self.drop_negative_centre,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Mcukf(AbstractFilterSettings):
+    """The Monte Carlo unscented Kalman filter; `redraw = false` is the paper's form."""
+
+    kind: ClassVar[str] = "mcukf"
+    num_samples: int = 100
+    num_test_samples: int = 500
+    redraw: bool = True
+
+    def __post_init__(self):
+        _check_positive(self, "num_samples", "num_test_samples")
+
+    def build(
+        self, task: AbstractTask, model: StateSpaceModel, example: Trajectory, *, key: Key
+    ) -> AbstractFilter:
+        del task, model, example, key
+        return MonteCarloUnscentedKalmanFilter(num_samples=self.num_samples, redraw=self.redraw)
+
+    def for_test(self, filt: Any) -> Any:
+        return dataclasses.replace(filt, num_samples=self.num_test_samples)
+
+
+@dataclasses.dataclass(frozen=True)
+class Imm(AbstractFilterSettings):
+    """The interacting-multiple-model filter, with a filter inside for each mode of the model."""
+
+    kind: ClassVar[str] = "imm"
+    inner: Ekf | Ukf | Mcukf = dataclasses.field(default_factory=Ekf)
+
+    @property
+    def program(self) -> "Imm":
+        inner = self.inner.program
+        assert isinstance(inner, Ekf | Ukf | Mcukf)
+        return dataclasses.replace(self, inner=inner)
+
+    def build(
+        self, task: AbstractTask, model: StateSpaceModel, example: Trajectory, *, key: Key
+    ) -> AbstractFilter:
+        if not isinstance(model.process, SwitchingProcess):
+            raise ValueError(
+                'filter.kind "imm" needs a model with modes, and the model of this task has none. '
+                f'Choose filter.kind "{self.inner.kind}", or settings of the model with modes.'
+            )
+        inner = self.inner.build(task, model, example, key=key)
+        assert isinstance(inner, AbstractBayesFilter)
+        return IMMFilter(inner)
+
+    def for_test(self, filt: Any) -> Any:
+        return dataclasses.replace(filt, inner=self.inner.for_test(filt.inner))
+
+    @property
+    def density(self) -> Loss:
+        return mixture_nll
+
+
+@dataclasses.dataclass(frozen=True)
+class Particle(AbstractFilterSettings):
+    """The particle filter.
+
+    `belief` says how particles are read: as a mixture of Gaussians (the paper's dPF-M) or as one
+    Gaussian (dPF-G), which has the covariance of that mixture, so that it is never singular.
+    Whether the likelihood is learned is up to the model.
+    """
+
+    kind: ClassVar[str] = "particle"
+    num_particles: int = 100
+    num_test_particles: int = 500
+    belief: Literal["mixture", "gaussian"] = "mixture"
+    kernel_std: float = 1.0
+    kernel_width: float = 0.0
+    learned_kernel: bool = False
+    soft_resampling: float = 0.05
+    resample_every: int = 1
+    whiten_noise: bool = False
+
+    def __post_init__(self):
+        _check_positive(self, "num_particles", "num_test_particles", "kernel_std", "resample_every")
+        if self.kernel_width < 0 or (self.kernel_width and not self.learned_kernel):
+            raise ValueError(
+                "kernel_width must be 0, or positive with a kernel that is trained (learned_kernel "
+                f"= true), got {self.kernel_width}."
+            )
+        if not 0 <= self.soft_resampling <= 1:
+            raise ValueError(
+                f"soft_resampling must be between 0 and 1, got {self.soft_resampling}."
+            )
+
+    @property
+    def program(self) -> "Particle":
+        changes = {"resample_every": min(self.resample_every, 2), "kernel_std": 1.0}
+        changes |= {"kernel_width": 1.0 if self.kernel_width else 0.0, "soft_resampling": 0.0}
+        return dataclasses.replace(self, **changes)
+
+    @property
+    def density(self) -> Loss:
+        return mixture_nll if self.belief == "mixture" else kernel_nll
+
+    def build(
+        self, task: AbstractTask, model: StateSpaceModel, example: Trajectory, *, key: Key
+    ) -> AbstractFilter:
+        del task, model, key
+        # Numbers as arrays: traced, so that another value does not recompile.
+        resampler = Soft(jnp.asarray(self.soft_resampling))
+        if self.resample_every > 1:
+            resampler = EverySteps(jnp.asarray(self.resample_every), resampler)
+        kernel = constant_noise(jnp.full(example.initial.size, self.kernel_std))
+        if not self.learned_kernel:
+            kernel = FixedNoise(kernel)
+        if self.kernel_width:
+            kernel = AdaptiveKernel(kernel, jnp.log(jnp.asarray(self.kernel_width)))
+        return ParticleFilter(self.num_particles, resampler, kernel, self.whiten_noise)
+
+    def for_test(self, filt: Any) -> Any:
+        return dataclasses.replace(filt, num_particles=self.num_test_particles)
+
+    def unused(self, model: StateSpaceModel) -> tuple[str, ...]:
+        # A learned likelihood reads the features themselves.
+        learned = isinstance(model.likelihood, LearnedLikelihood)
+        return ("sensor.head", "sensor.noise") if learned else ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Lstm(AbstractFilterSettings):
+    """The recurrent network that filters are compared with."""
+
+    kind: ClassVar[str] = "lstm"
+    num_layers: int = 1
+    hidden_size: int = 512
+    residual: bool = False
+    std: float = 10.0
+
+    def __post_init__(self):
+        _check_positive(self, "num_layers", "hidden_size", "std")
+
+    def build(
+        self, task: AbstractTask, model: StateSpaceModel, example: Trajectory, *, key: Key
+    ) -> AbstractFilter:
+        first = (example.readings, example.inputs)
+        reading, inputs = jax.tree.map(lambda leaf: leaf[0], first)
+        sensor = unwrap(model.sensor)
+        measurement = eqx.filter_eval_shape(sensor, reading, inputs, example.context, key=key)
+        features = jax.tree.leaves(measurement.features)
+        return RecurrentFilter(
+            task.state_features,
+            sum(leaf.size for leaf in features) or measurement.value.size,
+            observation=task.observation_features,
+            input_size=sum(leaf.size for leaf in jax.tree.leaves(inputs)),
+            hidden_size=self.hidden_size,
+            num_layers=self.num_layers,
+            residual=self.residual,
+            std=self.std,
+            key=key,
+        )
+
+    def unused(self, model: StateSpaceModel) -> tuple[str, ...]:
+        del model
+        return ("sensor.head", "sensor.noise", "process", "process_noise")
+
+
+FilterSettings = Ekf | Ukf | Mcukf | Imm | Particle | Lstm
+
+
+def _check_positive(settings: Any, *names: str) -> None:
+    for name in names:
+        if getattr(settings, name) <= 0:
+            raise ValueError(f"{name} must be positive, got {getattr(settings, name)}.")

@@ -1,0 +1,214 @@
+"""Configurations: one TOML file into frozen dataclasses, and back.
+
+What may stand in the file is said by the annotations of the dataclasses, as `parse` reads them.
+"""
+
+import copy
+import dataclasses
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tomli_w
+
+from filtrax.lab.config.parsing import ConfigurationError, parse
+from filtrax.lab.files import write_text
+
+__all__ = [
+    "ConfigurationError",
+    "as_dict",
+    "as_toml",
+    "build",
+    "load",
+    "override",
+    "parse",
+    "read",
+    "write",
+]
+
+Config = TypeVar("Config")
+
+
+def read(
+    cls: type[Config], path: str | os.PathLike | None, overrides: Iterable[str] = ()
+) -> Config:
+    """The configuration in a TOML file, or the default one if there is no path.
+
+    **Arguments:**
+
+    - `cls`: the dataclass of the whole configuration.
+    - `path`: the file.
+    - `overrides`: assignments like "filter.kappa=1.5" that are made after the file was read. The
+        choice of a `kind` comes before all others, and starts from the defaults of that kind.
+    """
+    return build(cls, {} if path is None else load(Path(path)), overrides)
+
+
+def build(cls: type[Config], mapping: Mapping[str, Any], overrides: Iterable[str] = ()) -> Config:
+    """The configuration in a mapping, with the overrides of `read`."""
+    overrides = list(overrides)
+    # Kinds first, and outer ones before inner ones: each choice begins with defaults of its own.
+    kinds = sorted(filter(_chooses_kind, overrides), key=lambda text: text.count("."))
+    others = [assignment for assignment in overrides if not _chooses_kind(assignment)]
+    for assignments in (kinds, others):
+        if not assignments:
+            continue
+        changed = copy.deepcopy(dict(_resolved(cls, mapping)))
+        for assignment in assignments:
+            _forget_followers(cls, changed, assignment)
+            _assign(changed, assignment)
+        mapping = changed
+    return parse(cls, mapping)
+
+
+def write(path: str | os.PathLike, config: Any) -> None:
+    """Writes a configuration such that `read` gives it back, defaults included."""
+    write_text(path, as_toml(config))
+
+
+def as_toml(config: Any) -> str:
+    """A configuration as the text of a TOML file."""
+    return tomli_w.dumps(as_dict(config))
+
+
+def as_dict(config: Any) -> dict[str, Any]:
+    """A configuration as tables, lists and values; `parse` gives it back."""
+    kind = getattr(type(config), "kind", None)
+    named = {} if kind is None else {"kind": kind}
+    return named | {
+        field.name: _plain(getattr(config, field.name))
+        for field in dataclasses.fields(config)
+        if field.init
+    }
+
+
+def completed(mapping: Mapping[str, Any], config: Any) -> dict[str, Any]:
+    """A mapping that was written before some settings of a configuration like this one existed.
+
+    What it lacks has its default there.
+    """
+    found = dict(mapping)
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.name not in found:
+            if field.default is not dataclasses.MISSING:
+                found[field.name] = _plain(field.default)
+        elif dataclasses.is_dataclass(value) and isinstance(found[field.name], Mapping):
+            found[field.name] = completed(found[field.name], value)
+        elif isinstance(value, tuple) and all(map(dataclasses.is_dataclass, value)):
+            pairs = zip(found[field.name], value, strict=False)
+            own = [completed(entry, like) for entry, like in pairs]
+            found[field.name] = own + found[field.name][len(own) :]
+    return found
+
+
+def override(mapping: Mapping[str, Any], assignment: str) -> dict[str, Any]:
+    """A copy of the mapping in which one setting is changed, as in "stages.0.num_epochs=3".
+
+    The value is read as TOML; what is not TOML is a text, so that words need no quotes.
+    """
+    changed = copy.deepcopy(dict(mapping))
+    _assign(changed, assignment)
+    return changed
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The content of a TOML file."""
+    if path.is_dir():
+        inside = path / "config.toml"
+        advice = f" Did you mean {inside}?" if inside.is_file() else ""
+        raise ConfigurationError(f"A configuration is a TOML file, but {path} is a folder.{advice}")
+    try:
+        # Some editors begin a file with a byte-order mark, which TOML does not know.
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+    except FileNotFoundError as error:
+        raise ConfigurationError(f"There is no configuration file at {path}.") from error
+    except OSError as error:
+        raise ConfigurationError(f"{path} could not be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise ConfigurationError(f"{path} is not a valid TOML file: {error}.") from error
+
+
+def _assign(place: Any, assignment: str) -> None:
+    """Changes one setting of a mapping in place."""
+    key, sign, text = assignment.partition("=")
+    parts = [part.strip() for part in key.split(".")]
+    if not sign or not all(parts):
+        raise ConfigurationError(
+            f"A setting is changed with key=value, as in filter.kappa=1.5, got {assignment!r}."
+        )
+    for depth, part in enumerate(parts[:-1]):
+        place = _enter(place, part, parts[:depth])
+    value = _parse_value(text.strip())
+    if parts[-1] == "kind" and isinstance(place, dict) and place.get("kind", value) != value:
+        place.clear()  # Settings of another kind mean nothing to this one.
+    if isinstance(place, dict):
+        place[parts[-1]] = value
+    else:
+        place[_index(place, parts[-1], parts[:-1])] = value
+
+
+def _forget_followers(cls: type, mapping: dict[str, Any], assignment: str) -> None:
+    """Removes what belongs to the present kind of a section, if it is about to change."""
+    key, _, value = assignment.partition("=")
+    leader, _, last = key.strip().rpartition(".")
+    section = mapping.get(leader)
+    present = section.get("kind") if isinstance(section, Mapping) else None
+    if last == "kind" and present not in (None, _parse_value(value.strip())):
+        for field in dataclasses.fields(cls):
+            if field.metadata.get("follows") == leader:
+                mapping.pop(field.name, None)
+
+
+def _resolved(cls: type, mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The mapping with its defaults filled in, so that they can be addressed."""
+    try:
+        return as_dict(parse(cls, mapping))
+    except ConfigurationError:
+        return mapping  # An override may be what makes it valid; if not, it is refused then.
+
+
+def _chooses_kind(assignment: str) -> bool:
+    return assignment.partition("=")[0].strip().endswith(".kind")
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        found = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        # TOML wants 0.5 and 1.0; at a prompt .5 and 1. are meant just as clearly.
+        is_number = re.fullmatch(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", text, re.IGNORECASE)
+        return float(text) if is_number else text
+    return found["value"] if len(found) == 1 else text
+
+
+def _enter(place: Any, part: str, parents: Sequence[str]) -> Any:
+    """The table or list that a part of a dotted key names."""
+    if isinstance(place, dict):
+        place = place.setdefault(part, {})
+    else:
+        place = place[_index(place, part, parents)]
+    if not isinstance(place, dict | list):
+        name = ".".join([*parents, part])
+        raise ConfigurationError(f"`{name}` is the single value {place!r} and has no parts.")
+    return place
+
+
+def _index(place: list[Any], part: str, parents: Sequence[str]) -> int:
+    if not part.isdecimal() or int(part) >= len(place):
+        raise ConfigurationError(
+            f"`{'.'.join(parents)}` is a list whose {len(place)} entries are numbered from 0, "
+            f"got {part!r}."
+        )
+    return int(part)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return as_dict(value)
+    if isinstance(value, tuple):
+        return [_plain(entry) for entry in value]
+    return "none" if value is None else value

@@ -1,0 +1,226 @@
+"""What an experiment consists of: the dataclasses that a configuration file fills."""
+
+import dataclasses
+from typing import Any, Literal
+
+import jax
+
+from filtrax._checks import check_known
+from filtrax.lab.config.filters import Ekf, FilterSettings
+from filtrax.lab.config.parsing import follows
+from filtrax.lab.tasks.disc import DiscModel, DiscTask
+from filtrax.lab.tasks.kitti import KittiModel, KittiTask
+from filtrax.lab.tasks.pushing import PushingModel, PushingTask
+from filtrax.losses import Loss, mixed
+
+Task = DiscTask | KittiTask | PushingTask
+Model = DiscModel | KittiModel | PushingModel
+
+LIKELIHOOD_TERM = "likelihood"
+"""The name of the term that pretrains a learned likelihood, in every task."""
+
+_OF_THE_TASK: Any = None
+"""Stands for what an experiment takes from its task if nothing is said."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TermSettings:
+    """A further term of a stage's objective: one of the task's own, by its name, and its weight.
+
+    Every task also has "likelihood", which pretrains a learned likelihood.
+    """
+
+    name: str
+    weight: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class StageSettings:
+    """One stage of training. The defaults are the recipe that `docs/training.md` explains.
+
+    - `objective`: "filter" trains through the filter; "sensor", "process" and "likelihood" train
+      single parts on single readings or steps.
+    - `loss`: of the filter.
+    - `train`: which parts train, as in `("model.sensor.noise", "model.process_noise")`.
+    - `num_epochs`, `length`: passes over the data, and steps of the sub-sequences drawn.
+    - `frames_per_batch`: the number of sub-sequences in a batch times their length.
+    - `perturbed`: whether initial states are drawn from the prior.
+    - `learning_rates`: several are searched, and the best by validation loss is kept.
+    - `warmup_steps`, `decay`: of the learning rate, which "cosine" lowers to zero.
+    - `sensor_warmup`, `sensor_weight`: for this part of the stage the likelihood of measurements
+      is added to the loss with this weight, so that the filter does not learn to ignore them.
+    - `loss_weight`, `weight_decay`: the paper's protocol has 100 and 1e-3.
+    - `terms`: what else is added to the objective, with weights. Stages that differ in weights
+      alone are one compiled program: phases of a training are stages.
+    """
+
+    name: str = "end to end"
+    objective: Literal["filter", "sensor", "process", "likelihood"] = "filter"
+    loss: Literal["nll", "mse", "mixed"] = "nll"
+    train: tuple[str, ...] = ("model", "filter")
+    num_epochs: int = 30
+    length: int = 10
+    frames_per_batch: int = 320
+    perturbed: bool = True
+    learning_rates: tuple[float, ...] = (3e-3,)
+    warmup_steps: int = 500
+    decay: Literal["cosine", "constant"] = "cosine"
+    clip_norm: float = 1.0
+    sensor_warmup: float = 0.2
+    sensor_weight: float = 1.0
+    loss_weight: float = 1.0
+    weight_decay: float = 0.0
+    terms: tuple[TermSettings, ...] = ()
+
+    def __post_init__(self):
+        names = [term.name for term in self.terms]
+        if len({*names}) < len(names):
+            raise ValueError(f"terms must have different names, got {names}.")
+        if self.num_epochs < 1:
+            raise ValueError(f"num_epochs must be at least 1, got {self.num_epochs}.")
+        if not self.learning_rates or min(self.learning_rates) <= 0:
+            raise ValueError(
+                f"learning_rates must be one or more positive numbers, got {self.learning_rates}."
+            )
+        if self.length < 1 or self.frames_per_batch < self.length:
+            raise ValueError(
+                "length must be at least 1 and at most frames_per_batch: "
+                f"got {self.length} and {self.frames_per_batch}."
+            )
+        if self.clip_norm <= 0 or self.warmup_steps < 1:
+            raise ValueError(
+                "clip_norm must be positive and warmup_steps at least 1: "
+                f"got {self.clip_norm} and {self.warmup_steps}."
+            )
+
+    @property
+    def batch_size(self) -> int:
+        """The number of sub-sequences in a batch."""
+        return self.frames_per_batch // self.length
+
+    @property
+    def program(self) -> "StageSettings":
+        """The stage without its numbers; stages that agree in it can train as one ensemble."""
+        return StageSettings(
+            objective=self.objective,
+            train=self.train,
+            num_epochs=self.num_epochs,
+            length=self.length,
+            frames_per_batch=self.batch_size * self.length,
+            learning_rates=(1.0,) * len(self.learning_rates),
+            weight_decay=float(self.weight_decay > 0),
+            terms=tuple(TermSettings(term.name) for term in self.terms),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class StartSettings:
+    """Where a run begins: with the trained parts of another run, if there is one.
+
+    - `run`: the folder of a finished run; none if empty. It has one member, or as many as this.
+    - `parts`: what is taken over from it, named as in `train`.
+    """
+
+    run: str = ""
+    parts: tuple[str, ...] = ("model",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """Everything that a training run depends on.
+
+    The name is by default that of the task, and the settings of the model are those that the task
+    has, with their defaults.
+    """
+
+    name: str = dataclasses.field(default=_OF_THE_TASK, metadata=follows("task"))
+    seed: int = 0
+    num_seeds: int = 1
+    task: Task = dataclasses.field(default_factory=DiscTask)
+    model: Model = dataclasses.field(
+        default=_OF_THE_TASK, metadata=follows("task", "model_settings")
+    )
+    filter: FilterSettings = dataclasses.field(default_factory=Ekf)
+    start: StartSettings = StartSettings()
+    stages: tuple[StageSettings, ...] = (StageSettings(),)
+
+    def __post_init__(self):
+        self._take_from_task()
+        if self.num_seeds < 1 or self.seed < 0 or self.seed + self.num_seeds > 2**31:
+            raise ValueError(
+                "seed must not be negative, num_seeds must be at least 1, and all seeds must be "
+                f"below 2**31: got {self.seed} and {self.num_seeds}."
+            )
+        counts = {len(stage.learning_rates) for stage in self.stages} - {1}
+        if len(counts) > 1:
+            raise ValueError(
+                "All stages must search equally many learning_rates, or one: "
+                f"got {sorted(counts)} of them."
+            )
+        for stage in self.stages:
+            if stage.length > self.task.num_steps:
+                raise ValueError(
+                    f"length of stage {stage.name!r} must be at most the {self.task.num_steps} "
+                    f"steps of the sequences (task.num_steps), got {stage.length}."
+                )
+            self._check_batch(stage)
+            unknown = {term.name for term in stage.terms} - {*self.task.terms, LIKELIHOOD_TERM}
+            what = f"terms of stage {stage.name!r} must be those of the task {self.task.kind!r}"
+            check_known(what, unknown, [*self.task.terms, LIKELIHOOD_TERM])
+
+    def _take_from_task(self) -> None:
+        """Fills in what is by default the task's, and checks that the rest belongs to it."""
+        settings = type(self.task).model_settings
+        if self.name is None:
+            object.__setattr__(self, "name", self.task.kind)
+        if self.model is None:
+            object.__setattr__(self, "model", settings())
+        if not isinstance(self.model, settings):
+            raise ValueError(
+                f"model must be settings of the task {self.task.kind!r}, a {settings.__name__}, "
+                f"got a {type(self.model).__name__}."
+            )
+
+    def _check_batch(self, stage: StageSettings) -> None:
+        # How many windows recorded data have is not known before they are read; training, which
+        # reads them, refuses what cannot be.
+        if isinstance(self.task, KittiTask):
+            return
+        count = self.task.num_train * (self.task.num_steps // stage.length)
+        if stage.batch_size > count:
+            raise ValueError(
+                f"frames_per_batch of stage {stage.name!r} must be at most {stage.length} "
+                f"(length) times the {count} sub-sequences of an epoch, "
+                f"got {stage.frames_per_batch}."
+            )
+
+    @property
+    def program(self) -> "Experiment":
+        """The experiment without the numbers that compiled programs take as arguments.
+
+        Experiments that agree in it differ in numbers and data alone: they can train as one
+        ensemble.
+        """
+        return dataclasses.replace(
+            self,
+            name="",
+            seed=0,
+            task=self.task.shape,
+            model=self.model.program,
+            filter=self.filter.program,
+            start=StartSettings(),
+            stages=tuple(stage.program for stage in self.stages),
+        )
+
+    @property
+    def members(self) -> list[tuple[int, int]]:
+        """Seed, and number of the learning rate, of each member of the ensemble."""
+        rates = max((len(stage.learning_rates) for stage in self.stages), default=1)
+        seeds = range(self.seed, self.seed + self.num_seeds)
+        return [(seed, rate) for rate in range(rates) for seed in seeds]
+
+    def loss(self, name: str) -> Loss:
+        """The loss of that name, for the belief of this experiment's filter."""
+        # The share is a number to the compiled program, which is then the same for all losses.
+        share = {"nll": 0.0, "mixed": 0.5, "mse": 1.0}[name]
+        return jax.tree_util.Partial(mixed, density=self.filter.density, share=share)

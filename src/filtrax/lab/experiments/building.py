@@ -1,0 +1,165 @@
+"""From the settings of an experiment to the objects that train."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from filtrax.lab.config.settings import LIKELIHOOD_TERM, Experiment, StageSettings
+from filtrax.lab.tasks import AbstractTask
+from filtrax.training.evaluation import ObjectiveScore, Score, tracking
+from filtrax.training.objectives import (
+    LikelihoodContrast,
+    Objective,
+    StepSchedule,
+    filtering,
+    l2,
+    process_nll,
+    sensor_nll,
+    weighted,
+)
+from filtrax.training.stages import Stage
+from filtrax.trajectory import Trajectory
+
+
+def build_ensemble(experiment: Experiment, data: Trajectory) -> tuple[Any, Any]:
+    """Fresh filters and models of all members; those of one seed are alike."""
+    seeds = np.asarray([seed for seed, _ in experiment.members])
+    # On the host, where small draws are compiled in less time than on a GPU.
+    with jax.default_device(_host()):
+        example = jax.tree.map(np.asarray, _first(data))
+        built = _build_once(experiment, example, seeds)
+    # Through NumPy, because arrays that are put on a device explicitly are bound to it, and what
+    # is computed from them would be compiled again; and not by `jnp.asarray`, which compiles a
+    # program for every shape.
+    move = lambda leaf: jax.device_put(np.asarray(leaf))  # noqa: E731
+    return jax.tree.map(lambda leaf: move(leaf) if eqx.is_array(leaf) else leaf, built)
+
+
+def _host() -> Any:
+    try:
+        return jax.devices("cpu")[0]
+    except RuntimeError:  # the user has switched that platform off
+        return jax.devices()[0]
+
+
+def join(parts: Sequence[Any]) -> Any:
+    """One ensemble of several whose members differ in numbers alone."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def joined(*leaves: Any) -> Any:
+        return jnp.concatenate(leaves) if eqx.is_array(leaves[0]) else leaves[0]
+
+    return jax.tree.map(joined, *parts)
+
+
+def blank_ensemble(experiment: Experiment, data: Trajectory) -> tuple[Any, Any]:
+    """Filters and models of one member for each seed, whose numbers are all zero, to be loaded."""
+    seeds = np.zeros(experiment.num_seeds, int)
+    shapes = eqx.filter_eval_shape(lambda data: _build(experiment, _first(data), seeds), data)
+
+    def blank(leaf: Any) -> Any:
+        is_shape = isinstance(leaf, jax.ShapeDtypeStruct)
+        return jax.device_put(np.zeros(leaf.shape, leaf.dtype)) if is_shape else leaf
+
+    return jax.tree.map(blank, shapes)
+
+
+def _build(experiment: Experiment, example: Trajectory, seeds: Any) -> tuple[Any, Any]:
+    task = cast(AbstractTask, experiment.task)  # whose model settings are those of the experiment
+
+    def build(seed):
+        filter_key, model_key = jr.split(jr.key(seed))
+        model = task.build(experiment.model, key=model_key)
+        return experiment.filter.build(task, model, example, key=filter_key), model
+
+    return eqx.filter_vmap(build)(seeds)
+
+
+# One program, and not one for every operation. It runs once, so that optimizing it does not pay.
+_build_once = eqx.filter_jit(  # pyright: ignore[reportCallIssue]
+    _build, compiler_options={"xla_backend_optimization_level": 0}
+)
+
+
+@jax.jit  # one program, and not one for every array
+def _first(data: Trajectory) -> Trajectory:
+    return jax.tree.map(lambda leaf: leaf[0], data)
+
+
+def build_stages(experiments: Sequence[Experiment], index: int) -> Stage:
+    """One stage of experiments that agree in their program, with the numbers of each member."""
+    stages = [build_stage(experiment, experiment.stages[index]) for experiment in experiments]
+    counts = [len(experiment.members) for experiment in experiments]
+    return join([stage.for_members(n) for stage, n in zip(stages, counts, strict=True)])
+
+
+def build_stage(experiment: Experiment, settings: StageSettings) -> Stage:
+    """A stage of training, with the learning rate of each member."""
+    rates = settings.learning_rates
+    chosen = [rates[rate if len(rates) > 1 else 0] for _, rate in experiment.members]
+    return Stage(
+        objective=_objective(experiment, settings),
+        score=_score(experiment, settings),
+        train=settings.train,
+        num_epochs=settings.num_epochs,
+        length=settings.length,
+        batch_size=settings.batch_size,
+        perturbed=float(settings.perturbed),
+        learning_rate=jax.device_put(np.asarray(chosen)),
+        warmup_steps=float(settings.warmup_steps),
+        decay=float(settings.decay == "cosine"),
+        clip_norm=settings.clip_norm,
+        augment=experiment.task.augment,
+    )
+
+
+def _objective(experiment: Experiment, settings: StageSettings) -> Objective:
+    """The stage's main objective, what is added to it, and their weights."""
+    terms = _weights(experiment, settings)
+    if settings.objective == "filter":
+        warmup = StepSchedule(settings.sensor_warmup, settings.sensor_weight)
+        terms[sensor_nll] = warmup
+        if _learns_likelihood(experiment):
+            terms.setdefault(_contrast(experiment), warmup)
+    if settings.weight_decay > 0:
+        terms[l2] = settings.weight_decay
+    return weighted(terms)
+
+
+def _weights(experiment: Experiment, settings: StageSettings) -> dict[Objective, Any]:
+    """The stage's main objective and its terms, with weights that stay: what validation sees."""
+    known = {LIKELIHOOD_TERM: _contrast(experiment), **experiment.task.terms}
+    named = {known[term.name]: term.weight for term in settings.terms}
+    terms = {_main(experiment, settings): settings.loss_weight} | named
+    if settings.objective == "sensor" and _learns_likelihood(experiment):
+        terms.setdefault(_contrast(experiment), 1.0)
+    return terms
+
+
+def _learns_likelihood(experiment: Experiment) -> bool:
+    return experiment.model.likelihood != "gaussian"
+
+
+def _main(experiment: Experiment, settings: StageSettings) -> Objective:
+    if settings.objective == "filter":
+        return filtering(experiment.loss(settings.loss))
+    if settings.objective == "likelihood":
+        return _contrast(experiment)
+    return {"sensor": sensor_nll, "process": process_nll}[settings.objective]
+
+
+def _contrast(experiment: Experiment) -> LikelihoodContrast:
+    return LikelihoodContrast(*experiment.task.contrast, units=experiment.task.contrast_units)
+
+
+def _score(experiment: Experiment, settings: StageSettings) -> Score:
+    if settings.objective == "filter":
+        return tracking(experiment.loss(settings.loss))
+    terms = _weights(experiment, settings)
+    return ObjectiveScore(weighted(terms) if len(terms) > 1 else _main(experiment, settings))

@@ -1,0 +1,355 @@
+"""What is reported of trained filters, and what a report shows of them."""
+
+import dataclasses
+import functools
+from statistics import NormalDist
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Float, Int
+
+from filtrax import _hooks
+from filtrax._given import unwrap
+from filtrax._types import Keys
+from filtrax.beliefs import Gaussian, GaussianMixture, Particles
+from filtrax.filters import filter_trajectory
+from filtrax.filters._run import sense_all
+from filtrax.lab.config.settings import Experiment
+from filtrax.lab.experiments.shown import over_a_sequence, over_the_plane
+from filtrax.lab.experiments.sketches import sketches
+from filtrax.lab.tasks import AbstractTask, Details
+from filtrax.linalg import inverse, precise, product
+from filtrax.losses import Loss, nll
+from filtrax.metrics import bhattacharyya_distance, noise_correlation
+from filtrax.spaces import AbstractSpace
+from filtrax.training.evaluation import (
+    Score,
+    encoded,
+    evaluate,
+    in_chunks,
+    members,
+    sequences_at_once,
+    without_images,
+)
+from filtrax.trajectory import Trajectory
+
+SHOWN_SEQUENCES = 6
+LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+"""Nominal coverages at which the empirical one is computed."""
+
+TEST_SEED = 1
+"""Of the random numbers of filters in tests, the same for all members."""
+
+
+class Evaluation:
+    """An ensemble on one split of its task, from every perturbed initial state.
+
+    It has one member for each seed.
+
+    `steps` holds arrays with leading axes (members, perturbations, sequences, steps), `sensed`
+    such without perturbations, and `scores`, what the task reports of sequences, such without
+    steps.
+    """
+
+    def __init__(self, experiment: Experiment, filt: Any, model: Any, split: str):
+        task = experiment.task
+        self.experiment = experiment
+        # A model that was loaded does not know that its training is over.
+        self.filt, self.model = experiment.filter.for_test(filt), eqx.nn.inference_mode(model)
+        self.data = task.data(split)
+        self.details = task.details(self.data)
+        self.perturbations = task.perturbations()
+        score = each_step(experiment.filter.density)
+        count = jax.tree.leaves(eqx.filter(model, eqx.is_array))[0].shape[0]
+        self.keys = _same_keys(count)
+        seeing, readings = encoded(self.model, self.data, self.keys)
+        data = self.data if readings is None else without_images(self.data, self.model)
+        shown = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :SHOWN_SEQUENCES], readings)
+        self._shown_inputs = seeing, _shown(data), shown
+        parts = (self.filt, seeing, data, self.perturbations, self.keys)
+        steps = evaluate(score, *parts, readings=readings)
+        self.steps: dict[str, np.ndarray] = jax.tree.map(np.asarray, steps)
+        self.scores = task.scores(self.data, self.steps["difference"])
+        readings = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), readings)
+        size = sequences_at_once(seeing, data, self.keys)
+        measured = in_chunks(_measure, (data, readings), seeing, self.keys, size=size, axis=1)
+        self.sensed: dict[str, np.ndarray] = jax.tree.map(np.asarray, measured)
+
+    def metrics(self, member: int) -> dict[str, float]:
+        """The numbers that are reported of one member."""
+        steps = {name: values[member] for name, values in self.steps.items()}
+        sensed = {name: values[member] for name, values in self.sensed.items()}
+        labels = np.broadcast_to(self._labels(), steps["difference"].shape)
+        counts = np.asarray(labels.any(-1))
+        distance = np.sqrt((np.where(labels, steps["difference"], 0.0) ** 2).sum(-1))
+        found = {
+            "distance": distance[counts].mean(),
+            "nll": steps["nll"][counts].mean(),
+            "moment_nll": steps["moment_nll"][counts].mean(),
+            "nees": steps["nees"][counts].mean(),
+            "coverage_50": self._inside(steps, 0.5)[labels].mean(),
+            "coverage_90": self._inside(steps, 0.9)[labels].mean(),
+        }
+        found |= _sensor_metrics(self.experiment.task, self.details, sensed, counts[0])
+        found |= _process_metrics(self.details, steps)
+        found |= {name: np.nanmean(values) for name, values in self.sequence_scores(member).items()}
+        return {name: float(value) for name, value in found.items()}
+
+    def sequence_scores(self, member: int) -> dict[str, np.ndarray]:
+        """What the task reports of each sequence: means over perturbations for one member."""
+        return {name: values[member].mean(0) for name, values in self.scores.items()}
+
+    def shown(self, member: int) -> dict[str, Any]:
+        """What figures show of the process noise of one member, from the first initial state.
+
+        Plain lists; see `docs/reference/run_folder.md`.
+        """
+        predicted = _stds(self.steps["process_covariance"][member, 0])
+        true, visible = self.details.process_covariance, self.details.visible
+        true = None if true is None else _stds(np.asarray(true))
+        visible = None if visible is None else np.asarray(visible)
+        found = over_a_sequence(predicted, true)
+        if self.experiment.task.view() is None:
+            return found
+        positions = np.asarray(self.data.states)[..., :2]
+        return found | over_the_plane(positions, predicted, visible)
+
+    def arrays(self, member: int) -> dict[str, np.ndarray]:
+        """What a report draws of one member; see `docs/reference/run_folder.md`."""
+        perturbation = min(1, len(self.perturbations) - 1)
+        shown = slice(0, SHOWN_SEQUENCES)
+        steps = {name: values[member, perturbation] for name, values in self.steps.items()}
+        sensed = {name: values[member] for name, values in self.sensed.items()}
+        labels = np.broadcast_to(self._labels(), steps["difference"].shape)
+        drawn = {
+            "names": np.asarray(self.experiment.task.state_space.names),
+            "units": np.asarray(self.experiment.task.units),
+            "states": np.asarray(self.data.states)[shown],
+            "measurements": sensed["value"][shown],
+            "measurement_covariances": sensed["covariance"][shown],
+            "all_sensor_std": _stds(sensed["covariance"]),
+            "process_std": _stds(steps["process_covariance"][shown]),
+            "nees": steps["nees"],
+            "degrees": np.asarray(labels.sum(-1).max()),
+            "coverage_levels": np.asarray(LEVELS),
+            "coverage": np.stack([_column_means(self._inside(steps, p), labels) for p in LEVELS]),
+        }
+        drawn |= self.sequence_scores(member) | self._places()
+        if self.experiment.task.meanings is not None:
+            drawn["meanings"] = np.asarray(self.experiment.task.meanings)
+        return drawn | self._shown_beliefs(member, perturbation) | self._known(shown)
+
+    def _places(self) -> dict[str, np.ndarray]:
+        """Where states are in the images, and which components of a state are measured.
+
+        Nothing is said of the latter where they are the first ones, as most often.
+        """
+        task, places = self.experiment.task, {}
+        view, projection = task.view(), task.projection()
+        if view is not None:
+            places |= {"view_matrix": view.matrix, "view_offset": view.offset}
+        if projection is not None:
+            places["projection"] = projection
+        names = task.state_space.names
+        observed = self.model.observation_space.names_of(self.sensed["value"].shape[-1])
+        if set(observed) <= set(names) and observed != names[: len(observed)]:
+            measured = [names.index(name) for name in observed]
+            places["measured_components"] = np.asarray(measured)
+        return places
+
+    def _shown_beliefs(self, member: int, perturbation: int) -> dict[str, np.ndarray]:
+        """Estimates, particles and images of the sequences that are shown."""
+        seeing, data, features = self._shown_inputs
+        filt, model, readings = select((self.filt, seeing, features), member)
+        if readings is not None:
+            data = dataclasses.replace(data, readings=readings)
+        start = np.asarray(self.perturbations[perturbation], data.initial.dtype)
+        beliefs, drawn = _believe(filt, model, data, start, _hooks.accelerated())
+        drawn = jax.tree.map(np.asarray, drawn)
+        task, means, pictured = self.experiment.task, drawn["means"], _shown(self.data)
+        sequences = [_sequence(pictured, i) for i in range(len(means))]
+        drawn |= {
+            "frames": np.stack([task.frames(sequence) for sequence in sequences]),
+        }
+        if isinstance(beliefs, Particles):
+            drawn["particles"] = np.asarray(beliefs.states)
+            drawn["log_weights"] = np.asarray(beliefs.log_weights)
+        if isinstance(beliefs, GaussianMixture):
+            drawn["mode_chances"] = np.exp(np.asarray(beliefs.log_weights))
+        return drawn | sketches(task, sequences, means)
+
+    def _known(self, shown: slice) -> dict[str, np.ndarray]:
+        """What the task knows of the data besides their states."""
+        known = {}
+        if self.details.visible is not None:
+            known["all_visible"] = np.asarray(self.details.visible)
+            known["visible"] = known["all_visible"][shown]
+        if self.details.process_covariance is not None:
+            known["true_process_std"] = _stds(np.asarray(self.details.process_covariance)[shown])
+        return known
+
+    def _labels(self) -> np.ndarray:
+        return np.asarray(self.data.known_states()[1])
+
+    @staticmethod
+    def _inside(steps: dict[str, np.ndarray], probability: float) -> np.ndarray:
+        half_width = NormalDist().inv_cdf(0.5 + probability / 2)
+        return np.abs(steps["difference"]) <= half_width * steps["std"]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _same_keys(count: int) -> Keys:
+    return jnp.broadcast_to(jr.key(TEST_SEED), (count,))
+
+
+@functools.cache
+def each_step(density: Loss) -> Score:
+    """Errors, stated standard deviations, NLLs, NEES and predicted Q of every step."""
+
+    def score(filt, model, trajectory, key):
+        beliefs = filter_trajectory(filt, model, trajectory, key=key).beliefs
+        model = model.bind(trajectory.context)
+        space = model.state_space
+        states, labels = trajectory.known_states()
+        moments = jax.vmap(lambda belief: _moments(belief, space))(beliefs)
+        before = jnp.concatenate([trajectory.initial[None], moments.mean[:-1]])
+
+        @precise
+        def one(belief, moments, state, labels):
+            difference = space.difference(state, moments.mean)
+            white = product(inverse(moments.root), jnp.where(labels, difference, 0.0))
+            return {
+                "difference": difference,
+                "std": jnp.sqrt(jnp.diagonal(moments.covariance)),
+                "nll": density(belief, state, space, labels),
+                "moment_nll": nll(moments, state, space, labels),
+                "nees": white @ white,
+            }
+
+        steps = jax.vmap(one)(beliefs, moments, states, labels)
+        covariances = jax.vmap(model.process_noise.covariance)(before, trajectory.inputs)
+        return steps | {"process_covariance": covariances}
+
+    return score
+
+
+@eqx.filter_jit
+def _measure(inputs: tuple[Trajectory, Any], model: Any, keys: Any) -> dict[str, jax.Array]:
+    """What the sensors of an ensemble say of all readings, and how wrong they are."""
+
+    def one(trajectory, features):
+        def member(model, own, key):
+            bound = unwrap(model).bind(trajectory.context)
+            readings = trajectory.readings if own is None else own
+            known = (trajectory.observed, trajectory.inputs, trajectory.context)
+            measured = sense_all(model, readings, *known, key=key)
+            states = trajectory.known_states()[0]
+            expected = jax.vmap(bound.observe)(states, trajectory.inputs)
+            error = jax.vmap(bound.observation_space.difference)(measured.value, expected)
+            return {
+                "value": measured.value,
+                "covariance": measured.covariance,
+                "error": jnp.sqrt((error**2).sum(-1)),
+                "seen": jax.vmap(lambda measurement: measurement.seen().any())(measured),
+            }
+
+        return eqx.filter_vmap(member, in_axes=members)(model, features, keys)
+
+    return jax.vmap(one)(*inputs)
+
+
+def _shown(data: Trajectory) -> Trajectory:
+    """The first sequences, on the host."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[:SHOWN_SEQUENCES], data)
+
+
+def _sequence(data: Trajectory, number: int) -> Trajectory:
+    return jax.tree.map(lambda leaf: leaf[number], data)
+
+
+@eqx.filter_jit
+def _believe(
+    filt: Any, model: Any, data: Trajectory, start: Float[Any, " x"], accelerate: bool
+) -> tuple[Any, dict[str, jax.Array]]:
+    """The beliefs of one member on several sequences, and what a report draws of all beliefs."""
+    key = jr.key(TEST_SEED)
+
+    def one(trajectory):
+        moved = eqx.tree_at(lambda t: t.initial, trajectory, trajectory.initial + start)
+        beliefs = filter_trajectory(filt, model, moved, key=key).beliefs
+        space = model.bind(trajectory.context).state_space
+        moments = jax.vmap(lambda belief: _moments(belief, space))(beliefs)
+        errors = jax.vmap(space.difference)(trajectory.known_states()[0], moments.mean)
+        drawn = {"means": moments.mean, "errors": errors, "covariances": moments.covariance}
+        return beliefs, drawn
+
+    with _hooks.acceleration(accelerate):
+        return jax.vmap(one)(data)
+
+
+def _moments(belief: Any, space: AbstractSpace) -> Gaussian:
+    """Mean and covariance of the density that is reported."""
+    has_kernel = isinstance(belief, Particles)
+    return belief.kernel_moments(space) if has_kernel else belief.moments(space)
+
+
+def _sensor_metrics(
+    task: AbstractTask, details: Details, sensed: dict[str, np.ndarray], counts: np.ndarray
+) -> dict[str, Any]:
+    """How good measurements are, and how their predicted noise goes with what can be seen.
+
+    What no frame says anything of is left out. Noise that is constant has no correlation: NaN.
+    """
+    found = {}
+    seen = sensed["seen"]
+    if (counts & seen).any():
+        found["sensor_error"] = sensed["error"][counts & seen].mean()
+    if details.visible is None:
+        return found
+    visible, stds = np.asarray(details.visible), _stds(sensed["covariance"])
+    stds = stds[..., task.position]
+    full = np.inf if task.full_view is None else task.full_view
+    frames = {"visible": visible >= full, "hidden": visible == 0}
+    for name, chosen in frames.items():
+        if (chosen & seen).any():
+            found[f"sensor_std_{name}"] = stds[chosen & seen].mean()
+    varies = np.ptp(stds, axis=(0, 1)).all()
+    position = np.ix_(task.position, task.position)
+    covariances = jax.device_put(sensed["covariance"][(..., *position)])
+    correlation = noise_correlation(covariances, details.visible)
+    found["noise_correlation"] = correlation if varies else np.nan
+    return found
+
+
+def _process_metrics(details: Details, steps: dict[str, np.ndarray]) -> dict[str, Any]:
+    """How the predicted process noise compares with the true one, where it is known."""
+    if details.process_covariance is None:
+        return {}
+    predicted = steps["process_covariance"]
+    true = np.broadcast_to(details.process_covariance, predicted.shape)
+    distance = bhattacharyya_distance(jax.device_put(predicted), jax.device_put(true))
+    return {"process_noise_distance": distance}
+
+
+def select(ensemble: Any, chosen: Any) -> Any:
+    """One member, or some members, of an ensemble."""
+    return _select(ensemble, np.asarray(chosen))
+
+
+@eqx.filter_jit  # one program, and not one for every array
+def _select(ensemble: Any, chosen: Int[Any, "*n"]) -> Any:
+    return jax.tree.map(lambda leaf: leaf[chosen] if eqx.is_array(leaf) else leaf, ensemble)
+
+
+def _stds(covariances: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.diagonal(covariances, axis1=-2, axis2=-1))
+
+
+def _column_means(inside: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The mean of each component over its labelled entries."""
+    axes = tuple(range(inside.ndim - 1))
+    return np.where(labels, inside, 0).sum(axes) / np.maximum(labels.sum(axes), 1)

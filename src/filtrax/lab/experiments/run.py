@@ -1,0 +1,212 @@
+"""From an experiment to the folder of its run, and from there on after an interruption."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from filtrax._checks import check_known
+from filtrax.lab import config
+from filtrax.lab.config.settings import Experiment
+from filtrax.lab.experiments.building import blank_ensemble
+from filtrax.lab.experiments.ensembles import EnsembleTraining, Silent, Watch
+from filtrax.lab.experiments.evaluation import Evaluation, select
+from filtrax.lab.experiments.records import RunFolder
+from filtrax.lab.provenance import provenance
+from filtrax.lab.tasks.kitti import KittiTask, Part
+from filtrax.training.checkpoints import load, save
+from filtrax.training.devices import Devices
+
+
+def train(
+    experiment: Experiment,
+    folder: Path,
+    watch: Watch | None = None,
+    *,
+    resume: bool = False,
+    devices: Devices = "one",
+) -> dict[str, Any]:
+    """Trains all stages of an experiment, tests what comes out, and records both.
+
+    Every epoch ends with a checkpoint. With `resume` the run in the folder goes on from its
+    newest readable one, and ends with the same result as if it had not been interrupted.
+    `devices` are those that it trains on at once: "one", "all" or a list.
+    """
+    return Run(experiment, RunFolder(Path(folder)), watch or Silent(), devices).train(resume)
+
+
+def evaluate(folder: Path, split: str = "test") -> dict[str, Any]:
+    """The result of a finished run on any split of its task."""
+    run = open_run(folder)
+    return run.result(Evaluation(run.experiment, *run.trained(), split), split)
+
+
+def evaluate_drive(
+    folder: Path,
+    root: str,
+    sequence: str,
+    frames: tuple[int, int] | None = None,
+    cameras: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The result of a finished run of the KITTI task on frames of any drive in KITTI's layout.
+
+    Without `frames` that is all of them. Windows begin every `test_stride` frames. The data that
+    the run was trained on are not needed.
+    """
+    run = open_run(folder)
+    task = run.experiment.task
+    if not isinstance(task, KittiTask):
+        raise ValueError(
+            f"Drives can be scored with runs of the task 'kitti', but {folder} is one of the task "
+            f"{task.kind!r}."
+        )
+    cameras = tuple(cameras) or task.cameras
+    drive = {"root": root, "poses": "", "num_frames": 0, "cameras": cameras}
+    task = dataclasses.replace(task, **drive, mirrored_test=False)
+    if frames is None:
+        check_known(
+            "`sequence` must name a drive", {sequence} - {*task.drive_names()}, task.drive_names()
+        )
+        frames = (0, task.drive(sequence).num_frames)
+    task = dataclasses.replace(task, split=Part(sequence, frames))
+    elsewhere = Run(dataclasses.replace(run.experiment, task=task), run.folder, run.watch)
+    evaluation = Evaluation(elsewhere.experiment, *elsewhere.trained("test"), "test")
+    result = elsewhere.result(evaluation, "test")
+    return result | {"windows": over_windows(evaluation)}
+
+
+def open_run(folder: Path) -> "Run":
+    """A run that is in a folder already."""
+    records = RunFolder(Path(folder))
+    records.check()
+    return Run(config.read(Experiment, records.config), records, Silent())
+
+
+class Run:
+    """An experiment and the folder that it is recorded in."""
+
+    def __init__(
+        self, experiment: Experiment, folder: RunFolder, watch: Watch, devices: Devices = "one"
+    ):
+        self.experiment, self.folder, self.watch = experiment, folder, watch
+        self.training = EnsembleTraining([experiment], folder, watch, devices=devices)
+
+    def train(self, resume: bool) -> dict[str, Any]:
+        """Trains from the start or from the newest checkpoint, then tests."""
+        evaluation = Evaluation(self.experiment, *self.fit(resume), "test")
+        result = self.result(evaluation, "test")
+        self.folder.write_arrays(self.folder.evaluation, evaluation.arrays(0))
+        self.folder.write_json(self.folder.result, result)
+        return result
+
+    def fit(self, resume: bool) -> tuple[Any, Any]:
+        """Trains from the start or from the newest checkpoint, and keeps what comes out."""
+        if not self.experiment.stages:
+            raise ValueError("stages must name at least one stage of training, got none.")
+        if resume:
+            self.folder.check()
+        data = [self.experiment.task.data("train")]
+        state = self.training.begin(data, trained_parts)
+        # Created once the model is built: what cannot be built leaves nothing behind.
+        self.folder.create(resume=resume)
+        if not resume:
+            config.write(self.folder.config, self.experiment)
+        if not self.folder.provenance.is_file():
+            origin = provenance(seed=self.experiment.seed)
+            self.folder.write_json(self.folder.provenance, origin)
+        state = self.training.train(data, state, resume=resume)
+        filt, model = select(state, np.asarray(self.training.chosen(0)))
+        with self.folder.writing(self.folder.model):
+            save(self.folder.model, filt, model)
+        return filt, model
+
+    def trained(self, split: str = "validation") -> tuple[Any, Any]:
+        """The trained filters and models, one for each seed.
+
+        `split` is one that there are data of: models are built for such data before their numbers
+        are loaded.
+        """
+        if not self.folder.model.is_file():
+            raise FileNotFoundError(
+                f"The run in {self.folder.path} has not finished training: go on with "
+                f"`filtrax train --resume {self.folder.path}`."
+            )
+        template = blank_ensemble(self.experiment, self.experiment.task.data(split))
+        check_channels(self.folder.model, template[1])
+        return load(self.folder.model, *template)
+
+    def result(self, evaluation: Evaluation, split: str) -> dict[str, Any]:
+        """What the trained filters achieve on a split; of several learning rates the best one."""
+        summary = self.training.summary()
+        members = [
+            summary[chosen] | {"metrics": evaluation.metrics(i)}
+            for i, chosen in enumerate(self.training.chosen(0))
+        ]
+        return {
+            "name": self.experiment.name,
+            "task": config.as_dict(self.experiment.task),
+            "filter": self.experiment.filter.kind,
+            "split": split,
+            "num_sequences": int(evaluation.data.initial.shape[0]),
+            "perturbations": len(evaluation.perturbations),
+            "members": members,
+        } | averages(members)
+
+
+def check_channels(path: Path, model: Any) -> None:
+    """Raises if a saved sensor of images had others to look at than the model's: gray or colour."""
+    network = getattr(getattr(model.sensor, "encoder", None), "network", None)
+    kernels = getattr(network, "kernels", None)
+    if kernels is None:
+        return
+    name, wanted = "model.sensor.encoder.network.kernels[0]", kernels[0].shape
+    with np.load(path, allow_pickle=False) as stored:
+        found = stored[name].shape if name in stored else wanted
+    if found[:-2] == wanted[:-2] and found[-1] == wanted[-1] and found[-2] != wanted[-2]:
+        raise ValueError(
+            f"The images must have as many channels as those that the sensor in {path} was trained "
+            f"on, which sees {found[-2]} with their differences, got {wanted[-2]}: choose a camera "
+            "that is gray (image_0, image_1) or in colour (image_2, image_3) alike."
+        )
+
+
+def over_windows(evaluation: Evaluation) -> dict[str, dict[str, float]]:
+    """Mean and standard error over the sequences of an evaluation, of means over its members.
+
+    Windows that overlap are no independent draws: the standard error is a little too small then.
+    """
+    steps = evaluation.steps
+    distance = np.sqrt((steps["difference"] ** 2).sum(-1))
+    values = {"distance": distance.mean(-1), "nll": steps["nll"].mean(-1)} | evaluation.scores
+    found = {}
+    for name, numbers in values.items():
+        each = np.nanmean(numbers, axis=(0, 1))
+        each = each[np.isfinite(each)]
+        error = each.std(ddof=1) / math.sqrt(each.size) if each.size > 1 else math.nan
+        found[name] = {"mean": float(each.mean()), "standard_error": float(error)}
+    return found
+
+
+def trained_parts(experiment: Experiment) -> tuple[Any, Any, int]:
+    """The trained filters and models of the run that an experiment starts from."""
+    other = open_run(Path(experiment.start.run))
+    return *other.trained(), other.experiment.num_seeds
+
+
+def averages(members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Mean and standard error of the metrics of members; one member has no standard error."""
+    count = len(members)
+    values = {
+        name: np.asarray([member["metrics"][name] for member in members])
+        for name in members[0]["metrics"]
+    }
+    return {
+        "mean": {name: float(value.mean()) for name, value in values.items()},
+        "standard_error": {
+            name: float(value.std(ddof=1) / math.sqrt(count)) if count > 1 else None
+            for name, value in values.items()
+        },
+    }

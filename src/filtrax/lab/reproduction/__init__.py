@@ -1,0 +1,51 @@
+"""Tables of experiments: what varies, what the paper printed, and what it claims.
+
+A table is one TOML file in `tables/`. It is a grid of cells, each of which is an experiment of its
+own. The records of its cells are shown beside the paper's numbers, and its claims are judged by
+rules.
+"""
+
+from filtrax.lab.reproduction.claims import Claim, Rule, Verdict, judge
+from filtrax.lab.reproduction.display.page import write_page
+from filtrax.lab.reproduction.display.terminal import print_table
+from filtrax.lab.reproduction.packing import pack, unpack
+from filtrax.lab.reproduction.plan import Plan
+from filtrax.lab.reproduction.records import Results, read_records
+from filtrax.lab.reproduction.running import reproduce
+from filtrax.lab.reproduction.tables import (
+    SCALES,
+    Adjustment,
+    Average,
+    Axis,
+    Cell,
+    Start,
+    Table,
+    Value,
+    read_table,
+    table_names,
+)
+
+__all__ = [
+    "SCALES",
+    "Adjustment",
+    "Average",
+    "Axis",
+    "Cell",
+    "Claim",
+    "Plan",
+    "Results",
+    "Rule",
+    "Start",
+    "Table",
+    "Value",
+    "Verdict",
+    "judge",
+    "pack",
+    "print_table",
+    "read_records",
+    "read_table",
+    "reproduce",
+    "table_names",
+    "unpack",
+    "write_page",
+]

@@ -1,0 +1,188 @@
+"""The page that shows all tables beside the paper's, written from records alone.
+
+The page holds no date and nothing of the machine that writes it, so that the same records give the
+same page, and a test can tell whether a page is that of its records.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+from filtrax.lab.files import write_text
+from filtrax.lab.reproduction.display.comparison import COLUMN, Comparison
+from filtrax.lab.reproduction.display.figures import Picture, pictures
+from filtrax.lab.reproduction.display.goals import BENCHMARK, goals
+from filtrax.lab.reproduction.display.sections import markdown_table, section
+from filtrax.lab.reproduction.records import read_records
+from filtrax.lab.reproduction.tables import Table, read_table, table_names
+
+FIGURES = "figures"
+"""The folder of pictures beside the page."""
+
+OUTCOMES = ("better", "within", "worse")
+"""What comes out for numbers that the paper prints too."""
+
+VERDICTS = ("holds", "partly", "does not hold here", "not run")
+"""What comes out for claims."""
+
+_TEMPLATE = Path(__file__).with_name("page.md")
+_FIRST = (
+    BENCHMARK,
+    "disc_observation_noise",
+    "disc_process_noise",
+    "disc_correlated_noise",
+    "disc_loss",
+    "disc_length",
+    "disc_ukf_scaling",
+    "disc_samples",
+    "disc_belief",
+    "disc_resampling",
+    "disc_initial_noise",
+    "disc_kernel",
+    "disc_sensor",
+    "kitti_benchmark",
+    "kitti_noise",
+    "kitti_training",
+    "kitti_length",
+    "kitti_ukf_scaling",
+    "kitti_position",
+    "pushing_benchmark",
+    "pushing_noise",
+)
+"""The tables that come first; the others follow in the order of their names."""
+
+
+def write_page(results: Path, page: Path) -> None:
+    """Writes the page and its pictures from the records of a folder.
+
+    **Arguments:**
+
+    - `results`: a folder with one folder of records per table.
+    - `page`: the Markdown file; pictures go into a folder beside it.
+    """
+    files = _files(results, page)
+    (page.parent / FIGURES).mkdir(parents=True, exist_ok=True)
+    for path in _pictures_there(page) - {*files}:
+        path.unlink()
+    for path, text in files.items():
+        write_text(path, text)
+
+
+def page_is_current(results: Path, page: Path) -> bool:
+    """Whether the page and its pictures are those that the records give, to the letter."""
+    files = _files(results, page)
+    there = _pictures_there(page) <= {*files} and all(path.is_file() for path in files)
+    return there and all(path.read_text(encoding="utf-8") == text for path, text in files.items())
+
+
+def _files(results: Path, page: Path) -> dict[Path, str]:
+    """The texts of all files that the page consists of."""
+    tables = map(read_table, ordered_names())
+    compared = [Comparison(table, read_records(results, table)) for table in tables]
+    drawn = {each.table.name: pictures(each) for each in compared}
+    files = {page: page_text(compared, drawn)}
+    for picture in (picture for found in drawn.values() for picture in found):
+        files[page.parent / FIGURES / picture.name] = picture.svg
+    return files
+
+
+def ordered_names() -> list[str]:
+    """The names of all tables, the most important ones first."""
+    names = table_names()
+    first = [name for name in _FIRST if name in names]
+    return first + [name for name in names if name not in first]
+
+
+def page_text(
+    compared: Sequence[Comparison], drawn: Mapping[str, Sequence[Picture]] | None = None
+) -> str:
+    """The text of the page.
+
+    **Arguments:**
+
+    - `compared`: the tables with their records, in the order of the page.
+    - `drawn`: the pictures of each table by its name.
+    """
+    drawn = drawn or {}
+    by_name = {each.table.name: each for each in compared}
+    tables = [
+        f'<a id="{name}"></a>\n\n' + section(each, map(_figure, drawn.get(name, ())))
+        for name, each in by_name.items()
+    ]
+    text = Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
+        summary=_summary(compared),
+        goals=goals(by_name[BENCHMARK]) if BENCHMARK in by_name else "",
+        tables="\n\n".join(tables),
+    )
+    return text.rstrip("\n") + "\n"
+
+
+def _pictures_there(page: Path) -> set[Path]:
+    """The pictures beside the page that are ours: they are named after tables."""
+    names = tuple(f"{name}_" for name in table_names())
+    folder = page.parent / FIGURES
+    return {path for path in folder.glob("*.svg") if path.name.startswith(names)}
+
+
+def _figure(picture: Picture) -> str:
+    return f"![{picture.caption}]({FIGURES}/{picture.name})"
+
+
+def _summary(compared: Sequence[Comparison]) -> str:
+    parts = [part for each in compared for part in _columns(each)]
+    cells = sum(len(part.cells) for part in parts)
+    run = sum(part.run for part in parts)
+    outcomes = sum((part.outcomes for part in parts), Counter[str]())
+    claims = sum((part.claims for part in parts), Counter[str]())
+    said = ", ".join(f"{verdict} {claims[verdict]}" for verdict in VERDICTS)
+    lines = (
+        f"{run} of {cells} cells were run.",
+        f"Of the {outcomes.total()} numbers that the paper prints too, {outcomes['better']} are "
+        f"better, {outcomes['within']} within and {outcomes['worse']} worse.",
+        f"The paper's claims, judged in each column of ours on its own: {said}.",
+    )
+    head = ("table", "cells run", *OUTCOMES, *VERDICTS)
+    return "\n".join(lines) + "\n\n" + markdown_table(head, [part.row() for part in parts])
+
+
+@dataclass(frozen=True)
+class _Column:
+    """What a column of ours of one table counts: cells, numbers and claims."""
+
+    name: str
+    table: Table
+    cells: Sequence[str]
+    run: int
+    outcomes: Counter[str]
+    claims: Counter[str]
+
+    def row(self) -> list[str]:
+        link = f"[{self.table.title}](#{self.table.name})"
+        return [
+            f"{link}, {self.name}" if self.name else link,
+            f"{self.run} of {len(self.cells)}",
+            *(str(self.outcomes[name]) for name in OUTCOMES),
+            *(str(self.claims[name]) for name in VERDICTS),
+        ]
+
+
+def _columns(compared: Comparison) -> list[_Column]:
+    found = []
+    for column in dict.fromkeys(labels.get(COLUMN, "") for labels in compared.cells.values()):
+        own = {n: ls for n, ls in compared.cells.items() if ls.get(COLUMN, "") == column}
+        run = sum(name in compared.records for name in own)
+        outcomes = _outcomes(compared, column)
+        judged = [found[column] for found in compared.verdicts if column in found]
+        claims = Counter(verdict.verdict for verdict in judged)
+        found.append(_Column(column, compared.table, list(own), run, outcomes, claims))
+    return found
+
+
+def _outcomes(compared: Comparison, column: str) -> Counter[str]:
+    """How many numbers of a column are better, within and worse."""
+    shown = [place.labels for place in compared.table.places()]
+    own = [labels for labels in shown if labels.get(COLUMN, "") == column]
+    entries = [compared.entry(labels, metric) for labels in own for metric in compared.metrics]
+    return Counter(entry.outcome for entry in entries if entry is not None and entry.outcome)

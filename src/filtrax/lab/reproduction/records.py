@@ -1,0 +1,77 @@
+"""Where the results of cells are: one JSON file for each, so that merging is copying files."""
+
+import contextlib
+import dataclasses
+import fcntl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from filtrax.lab.experiments.records import RunFolder
+from filtrax.lab.files import as_json, read_json, write_text, writing
+from filtrax.lab.reproduction.tables import Cell, Table
+
+Record = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """A folder of records, of any number of tables.
+
+    - `TABLE/CELL.json`: the record of a cell.
+    - `TABLE/models/CELL`: configuration and trained model of a cell that others start from.
+    - `TABLE/unfinished`: states of cells that are still to be trained.
+    """
+
+    path: Path
+
+    def record(self, cell: Cell) -> Path:
+        """Where the record of a cell is."""
+        return self.path / cell.table / f"{cell.name}.json"
+
+    def model(self, table: str, name: str) -> RunFolder:
+        """Where the trained model of a cell is."""
+        return RunFolder(self.path / table / "models" / name)
+
+    def unfinished(self, table: str, name: str) -> RunFolder:
+        """Where the state of a training is until it ends."""
+        return RunFolder(self.path / table / "unfinished" / name)
+
+    def read(self, cell: Cell) -> Record | None:
+        """The record of a cell, or None if there is none yet."""
+        path = self.record(cell)
+        return read_json(path) if path.is_file() else None
+
+    def write(self, cell: Cell, record: Record) -> None:
+        """Writes the record of a cell, whole or not at all."""
+        path = self.record(cell)
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, as_json(record, indent=1) + "\n")
+
+    @contextlib.contextmanager
+    def claimed(self, table: str, name: str) -> Iterator[bool]:
+        """Whether nobody else works on a group of cells; until the end of the block, none can.
+
+        The claim ends with the process, however that ends.
+        """
+        path = self.path / table / "unfinished" / f"{name}.lock"
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("w")
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                yield False
+            else:
+                yield True
+                # Who has opened it before finds the records.
+                if not self.unfinished(table, name).path.exists():
+                    path.unlink(missing_ok=True)
+
+
+def read_records(folder: Path, table: Table) -> dict[str, Record]:
+    """The records of a table that are there, by the names of their cells."""
+    paths = sorted((Path(folder) / table.name).glob("*.json"))
+    return {path.stem: read_json(path) for path in paths}

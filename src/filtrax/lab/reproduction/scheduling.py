@@ -1,0 +1,149 @@
+"""Which groups of cells are left to be trained, and which of them can be trained now."""
+
+import dataclasses
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+from filtrax.lab.experiments.ensembles import Silent, Watch
+from filtrax.lab.experiments.records import RunFolder
+from filtrax.lab.reproduction.groups import Group, group
+from filtrax.lab.reproduction.plan import Plan
+from filtrax.lab.reproduction.records import Results
+from filtrax.lab.reproduction.sharing import take_over
+from filtrax.lab.reproduction.tables import Cell, Table
+
+
+@runtime_checkable
+class GroupWatch(Watch, Protocol):
+    """A watch that is also told which cells train."""
+
+    def group(self, group: Group, cells_done: int, num_cells: int) -> None:
+        """These cells train now; so many of all cells have a record."""
+
+
+class SilentCells(Silent):
+    """A watch that says nothing."""
+
+    def group(self, group: Group, cells_done: int, num_cells: int) -> None:
+        """Says nothing."""
+
+
+SILENT = SilentCells()
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """What is to be trained, and how far it is.
+
+    Attributes:
+        groups: All groups that were not done at the beginning.
+        cells: All wanted cells, those with a record included.
+        shared: Cells, each with one of another table that has the same settings.
+        tables: By name.
+        results: Where records are.
+        scale: At which cells are trained.
+        watch: What is told of it.
+        end: When time is over, on the clock `time.monotonic`; None is never.
+    """
+
+    groups: Sequence[Group]
+    cells: Sequence[Cell]
+    shared: Sequence[tuple[Cell, Cell]]
+    tables: Mapping[str, Table]
+    results: Results
+    scale: str
+    watch: GroupWatch
+    end: float | None
+
+    def stop(self) -> bool:
+        """Whether time is over."""
+        return self.end is not None and time.monotonic() >= self.end
+
+    def seconds_left(self) -> float | None:
+        """Until time is over; None is for ever."""
+        return None if self.end is None else max(self.end - time.monotonic(), 0.0)
+
+    def left(self) -> list[Group]:
+        """The groups with a cell that is not done; what other tables have is taken over first."""
+        take_over(self.shared, self.results)
+        return groups_left(self.groups, self.results)
+
+    def ready(self) -> list[Group]:
+        """Those that are left and whose cells start from nothing, or from what is there."""
+        ready = lambda group: all(_has_source(cell, self.results) for cell in group.cells)  # noqa: E731
+        return [group for group in self.left() if ready(group)]
+
+    def begin(self, group: Group) -> None:
+        """Says that a group is trained now."""
+        done = sum(self.results.record(cell).is_file() for cell in self.cells)
+        self.watch.group(group, done, len(self.cells))
+
+    def end_of(self, group: Group) -> None:
+        """Removes the state of a group, if all of it is done."""
+        remove_leftovers([group], self.results)
+
+
+Executor = Callable[[Schedule], None]
+"""Trains what a schedule has, as far as time allows."""
+
+
+def end_after(seconds: float | None) -> float | None:
+    """When that many seconds will be over, on the clock of a schedule."""
+    return None if seconds is None else time.monotonic() + seconds
+
+
+def remove_leftovers(groups: Iterable[Group], results: Results) -> None:
+    """Removes states of groups that are done, left by a kill or come from a packed file."""
+    for done in groups:
+        if all(results.record(cell).is_file() for cell in done.cells):
+            path = _state(done, results).path
+            if path.exists():
+                with results.claimed(done.table, done.name) as mine:
+                    if mine:
+                        shutil.rmtree(path)
+
+
+def without_done(groups: Sequence[Group], results: Results, plan: Plan) -> list[Group]:
+    """First the groups that were begun, as they are; then what is left of the others."""
+    begun = [group for group in groups if _state(group, results).config.is_file()]
+    taken = {id(cell) for group in begun for cell in group.cells}
+    cells = [cell for group in groups for cell in group.cells]
+    rest = [cell for cell in _undone(cells, results) if id(cell) not in taken]
+    return begun + group(rest, together=plan.together, most_data_sets=plan.most_data_sets)
+
+
+def _state(group: Group, results: Results) -> RunFolder:
+    return results.unfinished(group.table, group.name)
+
+
+def groups_left(groups: Iterable[Group], results: Results) -> list[Group]:
+    """The groups with a cell that is not done."""
+    groups = list(groups)
+    undone = {id(cell) for cell in _undone([c for g in groups for c in g.cells], results)}
+    return [group for group in groups if any(id(cell) in undone for cell in group.cells)]
+
+
+def _undone(cells: Sequence[Cell], results: Results) -> list[Cell]:
+    """The cells that lack a record, or a model that a cell without a record starts from.
+
+    Records may have been copied here without models.
+    """
+    known = {(cell.table, cell.name): cell for cell in cells}
+    new = {key for key, cell in known.items() if not results.record(cell).is_file()}
+    undone: set[tuple[str, str]] = set()
+    while new:
+        undone |= new
+        awaited = {start[:2] for key in new if (start := known[key].start) is not None}
+        new = {key for key in (awaited & {*known}) - undone if _lacks_model(known[key], results)}
+    return [cell for cell in cells if (cell.table, cell.name) in undone]
+
+
+def _lacks_model(cell: Cell, results: Results) -> bool:
+    there = results.model(cell.table, cell.name).model.is_file()
+    return not there and "refused" not in (results.read(cell) or {})
+
+
+def _has_source(cell: Cell, results: Results) -> bool:
+    return cell.start is None or results.model(*cell.start[:2]).model.is_file()

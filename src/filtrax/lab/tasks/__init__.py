@@ -1,0 +1,5 @@
+"""The tasks of the paper: data, models and what to look at."""
+
+from filtrax.lab.tasks.base import SPLITS, AbstractTask, Details, Sketch, View
+
+__all__ = ["SPLITS", "AbstractTask", "Details", "Sketch", "View"]

@@ -1,0 +1,219 @@
+"""The disc task: its data, how they are seen, and what is known of them."""
+
+import dataclasses
+import math
+import numbers
+import typing
+from typing import Any, ClassVar
+
+import jax
+import jax.random as jr
+import numpy as np
+from jaxtyping import Float, Integer, UInt8
+
+from filtrax._checks import check_known, check_whole
+from filtrax._types import Key
+from filtrax.lab.tasks.base import SPLITS, AbstractTask, Details, View
+from filtrax.lab.tasks.disc.images import CANVAS, SMALLEST, count_visible, draw_frames
+from filtrax.lab.tasks.disc.model import DiscModel, build_model
+from filtrax.lab.tasks.disc.physics import (
+    CORRELATED_POSITION_STD,
+    CORRELATED_VELOCITY_STD,
+    NoiseKind,
+    covariances,
+    true_noise,
+)
+from filtrax.lab.tasks.disc.scenes import Scenes, draw_scenes
+from filtrax.networks import Features
+from filtrax.noise import AbstractNoise
+from filtrax.spaces import Space
+from filtrax.state_space import StateSpaceModel
+from filtrax.trajectory import Trajectory
+
+DEFAULT_VELOCITY_STD = 2.0
+
+PERTURBATIONS = {
+    5.0: (
+        (0.0, 0.0, 0.0, 0.0),
+        (-5.587, 3.782, -5.895, -3.441),
+        (-10.428, 1.034, 9.516, -1.171),
+        (3.053, 4.262, -6.058, 4.927),
+        (2.631, 12.652, 7.648, 5.688),
+    ),
+    10.0: (
+        (0.0, 0.0, 0.0, 0.0),
+        (3.0377, 18.574, 7.65, -26.14),
+        (-17.30, 9.05, 3.23, 9.94),
+        (3.1, 1.197, -17.166, -1.94),
+        (-12.76, 26.25, -1.98, -1.87),
+    ),
+}
+"""The paper's draws from the prior, by its standard deviation."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DiscTask(AbstractTask):
+    """A red disc moves among others that hide it; the reading is the image.
+
+    A reading holds the centre pixels of all discs, and the context their radii and colours: the
+    image is drawn from them where it is needed (`filtrax.lab.tasks.disc.images.render`). Data
+    depend on nothing but these fields, the default precision of JAX and its random generator. A
+    sequence depends on its split and its number there, but not on the size of the split.
+
+    **Attributes:**
+
+    - `num_distractors`: how many other discs there are.
+    - `noise`: of the process: "constant", "heteroscedastic" or "correlated".
+    - `position_std`, `velocity_std`: standard deviations of the process noise. The
+      heteroscedastic noise has a table of its own for the velocity, and the correlated noise
+      is the one of the paper; they take no other numbers than the default ones.
+    - `image_size`: height and width of the images; the same scene is shown with fewer pixels.
+    - `num_steps`: the length of all sequences.
+    - `num_train`, `num_validation`, `num_test`: how many sequences there are.
+    - `initial_std`: the standard deviation of all components of the initial state.
+    - `seed`: of everything that is drawn.
+    """
+
+    kind: ClassVar[str] = "disc"
+    units: ClassVar[tuple[str, ...]] = ("px", "px", "px/step", "px/step")
+    contrast: ClassVar[tuple[float, float, float]] = (2.0, 40.0, 20.0)
+    model_settings: ClassVar[type] = DiscModel
+    full_view: ClassVar[int | None] = 145  # of the target's 149 pixels
+
+    num_distractors: int = 30
+    noise: NoiseKind = "constant"
+    position_std: float = 3.0
+    velocity_std: float = DEFAULT_VELOCITY_STD
+    image_size: int = CANVAS
+    num_steps: int = 50
+    num_train: int = 2400
+    num_validation: int = 300
+    num_test: int = 303
+    initial_std: float = 5.0
+    seed: int = 0
+
+    def __post_init__(self):
+        for name in ("num_steps", "num_train", "num_validation", "num_test"):
+            check_whole(name, getattr(self, name), 1)
+        check_whole("num_distractors", self.num_distractors, 0)
+        check_whole("seed", self.seed, 0)
+        check_whole("image_size", self.image_size, SMALLEST, CANVAS)
+        for name in ("position_std", "velocity_std", "initial_std"):
+            _check_std(name, getattr(self, name))
+        if self.initial_std == 0:
+            raise ValueError("`initial_std` must be positive, got 0.")
+        known = typing.get_args(NoiseKind)
+        check_known("`noise` must be a known one", {self.noise} - set(known), known)
+        self._check_fixed_stds()
+
+    def _check_fixed_stds(self) -> None:
+        fixed = {
+            "constant": {},
+            "heteroscedastic": {"velocity_std": DEFAULT_VELOCITY_STD},
+            "correlated": {
+                "position_std": CORRELATED_POSITION_STD,
+                "velocity_std": CORRELATED_VELOCITY_STD,
+            },
+        }[self.noise]
+        for name, value in fixed.items():
+            if getattr(self, name) != value:
+                raise ValueError(
+                    f"`{name}` cannot be chosen for {self.noise} noise, which the paper fixes: "
+                    f"leave it at {value}, got {getattr(self, name)}."
+                )
+
+    @property
+    def state_space(self) -> Space:
+        return Space(("x", "y", "vx", "vy"))
+
+    @property
+    def observation_space(self) -> Space:
+        return Space(("x", "y"))
+
+    @property
+    def state_features(self) -> Features:
+        return Features(self.state_space, scale=CANVAS / 2)
+
+    @property
+    def observation_features(self) -> Features:
+        return Features(self.observation_space, scale=CANVAS / 2)
+
+    @property
+    def shape(self) -> "DiscTask":
+        noise = {"noise": "constant", "position_std": 0.0, "velocity_std": DEFAULT_VELOCITY_STD}
+        return dataclasses.replace(self, **noise, seed=0)
+
+    @property
+    def process_noise(self) -> AbstractNoise:
+        """The noise that the discs are moved with."""
+        return true_noise(self.noise, self.position_std, self.velocity_std)
+
+    def num_sequences(self, split: str) -> int:
+        """How many sequences a split has."""
+        _check_split(split)
+        return getattr(self, f"num_{split}")
+
+    def scenes(self, split: str, num_sequences: int | None = None) -> Scenes:
+        """The sequences of a split, or the first ones of them, with the time of the start."""
+        available = self.num_sequences(split)
+        count = available if num_sequences is None else num_sequences
+        check_whole("num_sequences", count, 1, available)
+        key = _key(np.asarray(self.seed), np.asarray(SPLITS.index(split)))
+        discs = 1 + self.num_distractors
+        return draw_scenes(self.process_noise, count, discs, self.num_steps, key=key)
+
+    def data(self, split: str) -> Trajectory:
+        scenes = self.scenes(split)
+        prior = self.initial_std**2 * np.eye(4, dtype=scenes.states.dtype)
+        return Trajectory(
+            initial=jax.device_put(scenes.states[:, 0]),
+            initial_covariance=jax.device_put(np.tile(prior, (len(scenes.states), 1, 1))),
+            readings=scenes.centres[:, 1:],
+            states=jax.device_put(scenes.states[:, 1:]),
+            context={"radii": scenes.radii, "colors": scenes.colors},
+        )
+
+    def details(self, data: Trajectory) -> Details:
+        """The visible pixels of the target and the true Q; it needs the true initial states."""
+        if data.states is None:
+            raise ValueError("The details need true states, but `states` of the data is None.")
+        states, context = np.asarray(data.states), data.context
+        before = np.concatenate([np.asarray(data.initial)[:, None], states[:, :-1]], 1)
+        visible = count_visible(data.readings, context["radii"], context["colors"])
+        return Details(
+            visible=jax.device_put(visible),
+            process_covariance=covariances(self.process_noise, before),
+        )
+
+    def build(self, settings: DiscModel, *, key: Key) -> StateSpaceModel:
+        return build_model(self, settings, key=key)
+
+    def perturbations(self) -> Float[np.ndarray, "p x"]:
+        paper = 10.0 if self.initial_std == 10.0 else 5.0
+        return np.asarray(PERTURBATIONS[paper]) * (self.initial_std / paper)
+
+    def frames(self, trajectory: Trajectory) -> UInt8[np.ndarray, "t height width 3"]:
+        radii, colors = trajectory.context["radii"], trajectory.context["colors"]
+        return np.asarray(draw_frames(trajectory.readings, radii, colors, self.image_size))
+
+    def view(self) -> View:
+        """Where states are in these images; a whole number is the middle of a pixel."""
+        matrix = np.eye(2, 4) * self.image_size / CANVAS
+        return View(matrix, np.full(2, (self.image_size - 1) / 2))
+
+
+@jax.jit
+def _key(seed: Integer[Any, ""], split: Integer[Any, ""]) -> Key:
+    return jr.fold_in(jr.key(seed), split)
+
+
+def _check_split(split: str) -> None:
+    check_known("`split` must be one of a data set's", {split} - set(SPLITS), SPLITS)
+
+
+def _check_std(name: str, value: Any) -> None:
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not (number and 0 <= float(value) < math.inf):
+        raise ValueError(
+            f"`{name}` must be a standard deviation, finite and not negative: got {value!r}."
+        )

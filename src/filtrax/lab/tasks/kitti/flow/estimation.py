@@ -1,0 +1,71 @@
+"""The motion between two images: searched on a grid, then refined."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from filtrax._types import Scalar
+from filtrax.lab.tasks.kitti.flow.pairs import Motion, prepared
+from filtrax.lab.tasks.kitti.flow.refinement import Estimate, judged, refined
+from filtrax.lab.tasks.kitti.flow.search import (
+    DISTANCES,
+    PITCHES,
+    TURNS,
+    searched,
+    searched_roughly,
+)
+from filtrax.linalg import precise
+
+PAIRS_AT_ONCE = 16
+
+
+@jax.jit
+def estimate_motion(
+    previous: Float[Array, "*n rows columns"],
+    current: Float[Array, "*n rows columns"],
+    *,
+    steps: Float[Array, "*n"],
+) -> tuple[Float[Array, "*n"], Float[Array, "*n"]]:
+    """Speeds in m/s and heading rates in degrees per second, positive to the left.
+
+    **Arguments:**
+
+    - `previous`, `current`: gray images of any unit, of the whole field of view of KITTI's cameras.
+    - `steps`: seconds between the two.
+    """
+    if previous.ndim > 2:
+        return jax.lax.map(
+            lambda pair: estimate_motion(pair[0], pair[1], steps=pair[2]),
+            (previous, current, steps),
+            batch_size=PAIRS_AT_ONCE,
+        )
+    return velocities(estimate(previous, current).motion, steps.astype(jnp.float32))
+
+
+def velocities(motion: Motion, step: Scalar | float) -> tuple[Scalar, Scalar]:
+    """Speed in m/s and heading rate in degrees per second of a motion that took so many seconds."""
+    return motion[0] / step, -jnp.degrees(motion[1]) / step
+
+
+@precise
+def estimate(
+    previous: Float[Array, "rows columns"], current: Float[Array, "rows columns"]
+) -> Estimate:
+    """The motion between two gray images of any unit, and how sure it is."""
+    images = previous.astype(jnp.float32), current.astype(jnp.float32)
+    start = searched_roughly(*images, TURNS)
+    fine = prepared(*images)
+    pitches = jnp.stack([jnp.full(len(PITCHES), start[1]), jnp.asarray(PITCHES)], -1)
+    return judged(fine, *refined(fine, searched(fine, pitches, DISTANCES)))
+
+
+def rough_distance(
+    previous: Float[Array, "rows columns"], current: Float[Array, "rows columns"]
+) -> Scalar:
+    """Metres that a car went between two gray images.
+
+    The likeliest of a few, in images of half the size: enough to tell a fast drive from a slow
+    one, for a small part of the work of `estimate_motion`.
+    """
+    images = previous.astype(jnp.float32), current.astype(jnp.float32)
+    return searched_roughly(*images, TURNS[::2])[0]

@@ -1,0 +1,7 @@
+"""Drives without a download: a driver, streets to drive in, and cameras that see them."""
+
+from filtrax.lab.tasks.kitti.streets.collection import street_drive as street_drive
+from filtrax.lab.tasks.kitti.streets.collection import street_names as street_names
+from filtrax.lab.tasks.kitti.streets.driver import drive_path as drive_path
+from filtrax.lab.tasks.kitti.streets.generate import Street as Street
+from filtrax.lab.tasks.kitti.streets.generate import generate_drive as generate_drive

@@ -1,0 +1,250 @@
+"""The models of the pushing task: what a push does, and what images tell (Kloss et al. 2021)."""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Literal
+
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array
+
+from filtrax._types import Key
+from filtrax.lab.tasks.pushing.encoders import PushingEncoder
+from filtrax.lab.tasks.pushing.heads import VARIANCE_FLOOR as SENSOR_FLOOR
+from filtrax.lab.tasks.pushing.heads import (
+    learned_likelihood,
+    likelihood_encoding,
+    no_encoding,
+    observed_value,
+    recurrent_encoding,
+    sensor_noise,
+)
+from filtrax.lab.tasks.pushing.network import PushingNetwork
+from filtrax.lab.tasks.pushing.pretraining import lessons
+from filtrax.lab.tasks.pushing.process import (
+    InContact,
+    LearnedPush,
+    ModeHead,
+    PushHead,
+    equations_of_pushing,
+    free_motion,
+)
+from filtrax.lab.tasks.pushing.reference import ReferenceProcess, ReferenceSensor, reference_noise
+from filtrax.lab.tasks.pushing.space import (
+    RANGE_SCALES,
+    observation_features,
+    observe,
+    state_features,
+)
+from filtrax.likelihoods import AbstractLikelihood, GaussianLikelihood
+from filtrax.networks import Features, Perceptron, Precision
+from filtrax.noise import (
+    AbstractNoise,
+    FeatureHead,
+    FixedNoise,
+    constant_noise,
+    head_size,
+    heteroscedastic_noise,
+)
+from filtrax.sensors import NetworkSensor, Sensor
+from filtrax.state_space import StateSpaceModel
+from filtrax.switching import LearnedTransitions, Mode, SwitchingProcess
+
+if TYPE_CHECKING:
+    from filtrax.lab.tasks.pushing.task import PushingTask
+
+PROCESS_FLOOR = (1e-3, 1e-3, 1e-3, 1e-5, 1e-5, 1e-3, 1e-3, 1e-5, 1e-5, 1e-5)
+"""The smallest variances of the components, in the squares of their units.
+
+In the paper's code all are 1e-5. Poses and contact points know of each other by the equations of
+pushing, and vary by up to 25 mm²: single precision does not tell 1e-5 mm² beside that from zero.
+The smallest variance of the sensor is `SENSOR_FLOOR`; noise that is tuned by hand has to be above
+both, too."""
+
+PAPER_PROCESS_STDS = (0.23, 0.23, 0.37, 0.01, 0.01, 0.7, 0.7, 0.1, 0.1, 0.13)
+PAPER_SENSOR_STDS = (3.0, 2.5, 8.8, 3.3, 1.0, 0.1, 0.1, 0.3)
+"""The paper's noise that is tuned by hand."""
+
+PUSH_ENTRIES = 2
+MODE_START = ((0.5, 0.5), (0.5, 0.5))
+"""Chances of free motion and contact before training, where the state does not say more."""
+
+Dependence = Literal["constant", "heteroscedastic", "hand-tuned", "paper"]
+Ten = tuple[float, float, float, float, float, float, float, float, float, float]
+Eight = tuple[float, float, float, float, float, float, float, float]
+
+ONES: Ten = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+"""The paper's start value of all standard deviations."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PushingModel:
+    """What a model of the pushing task is made of.
+
+    Numbers are in the units of the state (mm and degrees; l in cm²). The start values are the
+    paper's.
+
+    - `process`: a network of state and push, the equations of quasi-static pushing, or "reference",
+      the simulator without its disturbances, which knows the object.
+    - `process_noise`, `sensor_noise`: "hand-tuned" stays at its start value and has no floor;
+      "paper" is that with the paper's numbers. The process noise "reference" is that of the
+      simulator, and not trained.
+    - `sensor`: the paper's networks, or "reference", which reads all that is not hidden to a pixel.
+    - `likelihood`: a learned one sees an encoding of the image, and what would be observed.
+    - `encoding`: what else measurements have of the image: nothing, or what a recurrent network
+      sees in the place of the measurement.
+    - `precision`: of the images that the sensor's convolutions see, and of what they make of them.
+    - `friction_input`: whether process noise depends on l, too, of which the paper warns.
+    - `modes`: "contact" makes two modes of the process, free motion and contact, for a filter that
+      switches between them. Each has its own process noise.
+    """
+
+    process: Literal["learned", "analytical", "reference"] = "learned"
+    process_noise: Dependence | Literal["reference"] = "heteroscedastic"
+    sensor: Literal["paper", "reference"] = "paper"
+    sensor_noise: Dependence = "heteroscedastic"
+    covariance: Literal["diagonal", "full"] = "diagonal"
+    likelihood: Literal["gaussian", "learned"] = "gaussian"
+    encoding: Literal["none", "recurrent"] = "none"
+    precision: Precision = "full"
+    friction_input: bool = False
+    modes: Literal["none", "contact"] = "none"
+    process_stds: Ten = ONES
+    sensor_stds: Eight = ONES[:8]
+
+    def __post_init__(self):
+        for name, floors in (("process", PROCESS_FLOOR), ("sensor", (SENSOR_FLOOR,) * 8)):
+            stds = getattr(self, f"{name}_stds")
+            pairs = zip(stds, floors, strict=True)
+            if not all(std > 0 and std**2 >= floor for std, floor in pairs):
+                smallest = ", ".join(f"{floor**0.5:.4f}" for floor in floors)
+                raise ValueError(
+                    f"{name}_stds must be positive and at least {smallest}, the roots of the "
+                    f"smallest variances, got {stds}."
+                )
+        if self.likelihood == "learned" and (self.sensor, self.encoding) != ("paper", "none"):
+            raise ValueError(
+                'likelihood "learned" has an encoding of images of its own: it needs sensor '
+                f'"paper" and encoding "none", got {self.sensor!r} and {self.encoding!r}.'
+            )
+
+    @property
+    def program(self) -> "PushingModel":
+        """These settings without numbers that a compiled program takes as arguments.
+
+        Models that agree in it can train as one ensemble.
+        """
+        fixed = {
+            name: "hand-tuned"
+            for name in ("process_noise", "sensor_noise")
+            if getattr(self, name) == "paper"
+        }
+        ones = {"process_stds": ONES, "sensor_stds": ONES[:8]}
+        return dataclasses.replace(self, **fixed, **ones)
+
+
+def build_model(task: "PushingTask", settings: PushingModel, *, key: Key) -> StateSpaceModel:
+    """A model with fresh networks.
+
+    The last layers of the process and of the noise start close to zero: nothing moves, and the
+    noise is what the settings say.
+    """
+    names = ("sensor", "process", "noise", "likelihood", "modes")
+    keys = dict(zip(names, jr.split(key, len(names)), strict=True))
+    process = _process(settings, key=keys["process"])
+    if settings.modes == "contact":
+        process = _switching(process, settings, key=keys["modes"])
+    return StateSpaceModel(
+        state_space=task.state_space,
+        observation_space=task.observation_space,
+        process=process,
+        process_noise=_process_noise(settings, key=keys["noise"]),
+        observe=observe,
+        sensor=_sensor(task, settings, key=keys["sensor"]),
+        likelihood=_likelihood(settings, key=keys["likelihood"]),
+    )
+
+
+def _process(settings: PushingModel, *, key: Key) -> Any:
+    if settings.process == "analytical":
+        return equations_of_pushing
+    if settings.process == "reference":
+        return ReferenceProcess()
+    features, units = state_features(RANGE_SCALES), state_features()
+    sizes = (features.size + PUSH_ENTRIES, 256, 128, 128, units.size)
+    return LearnedPush(Perceptron(sizes, final_std=1e-3, key=key), features, units)
+
+
+def _switching(process: Any, settings: PushingModel, *, key: Key) -> SwitchingProcess:
+    """Free motion and contact; the process noise of contact is the model's own."""
+    noise_key, head_key = jr.split(key)
+    features = _seen_by_noise(settings)
+    sizes = (features.size + PUSH_ENTRIES, 32, len(MODE_START) ** 2)
+    head = ModeHead(Perceptron(sizes, final_std=1e-3, key=head_key), features)
+    free = Mode(free_motion, _process_noise(settings, key=noise_key))
+    contact = Mode(InContact(process))
+    transitions = LearnedTransitions(jnp.asarray(MODE_START), head=head)
+    return SwitchingProcess(process, (free, contact), transitions)
+
+
+def _process_noise(settings: PushingModel, *, key: Key) -> AbstractNoise:
+    if settings.process_noise == "reference":
+        return reference_noise()
+    if settings.process_noise != "heteroscedastic":
+        stds = (PAPER_PROCESS_STDS, settings.process_stds)
+        return _unchanging(settings.process_noise, stds, settings)
+    start = _start(settings.process_stds, settings)
+    features = _seen_by_noise(settings)
+    sizes = (features.size + PUSH_ENTRIES, 128, 64, head_size(start))
+    network = Perceptron(sizes, final_std=1e-3, key=key)
+    head = PushHead(FeatureHead(network, state_features()), features)
+    return heteroscedastic_noise(head, start, PROCESS_FLOOR)
+
+
+def _seen_by_noise(settings: PushingModel) -> Features:
+    """What process noise and modes depend on: not on friction, unless the settings say so."""
+    return state_features(RANGE_SCALES, unseen=() if settings.friction_input else ("l",))
+
+
+def _sensor(task: "PushingTask", settings: PushingModel, *, key: Key) -> Sensor:
+    if settings.sensor == "reference":
+        return ReferenceSensor(task.camera)
+    encoder_key, noise_key, encoding_key = jr.split(key, 3)
+    network = PushingNetwork(task.camera, precision=settings.precision, key=encoder_key)
+    shape, encoding = network.position.logits_size, no_encoding
+    if settings.likelihood == "learned":
+        encoding = likelihood_encoding(shape, key=encoding_key)
+    elif settings.encoding == "recurrent":
+        encoding = recurrent_encoding(shape, key=encoding_key)
+    noise = _sensor_noise(settings, shape, key=noise_key)
+    return NetworkSensor(PushingEncoder(network), observed_value, noise, encoding, lessons)
+
+
+def _sensor_noise(settings: PushingModel, shape: tuple[int, int], *, key: Key) -> AbstractNoise:
+    kind = settings.sensor_noise
+    if kind in ("hand-tuned", "paper"):
+        return _unchanging(kind, (PAPER_SENSOR_STDS, settings.sensor_stds), settings)
+    start = _start(settings.sensor_stds, settings)
+    return sensor_noise(kind, start, shape, observation_features(), key=key)
+
+
+def _likelihood(settings: PushingModel, *, key: Key) -> AbstractLikelihood:
+    if settings.likelihood == "gaussian":
+        return GaussianLikelihood()
+    return learned_likelihood(observation_features(), key=key)
+
+
+def _unchanging(
+    kind: str, stds: tuple[tuple[float, ...], tuple[float, ...]], settings: PushingModel
+) -> AbstractNoise:
+    """Noise without a network, of the paper's standard deviations or those of the settings."""
+    paper, given = stds
+    start = _start(paper if kind == "paper" else given, settings)
+    if kind == "constant":
+        return constant_noise(start, PROCESS_FLOOR)
+    return FixedNoise(constant_noise(start))
+
+
+def _start(stds: tuple[float, ...], settings: PushingModel) -> Array:
+    """The start value of a noise: standard deviations, or a covariance matrix."""
+    numbers = jnp.asarray(stds)
+    return numbers if settings.covariance == "diagonal" else jnp.diag(numbers**2)

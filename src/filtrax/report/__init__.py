@@ -1,5 +1,0 @@
-"""One HTML page that shows what runs learned: it opens from disk and needs no network."""
-
-from filtrax.report.page import write
-
-__all__ = ["write"]

@@ -1,5 +1,0 @@
-"""The tasks of the paper: data, models and what to look at."""
-
-from filtrax.tasks.base import SPLITS, AbstractTask, Details, Sketch, View
-
-__all__ = ["SPLITS", "AbstractTask", "Details", "Sketch", "View"]

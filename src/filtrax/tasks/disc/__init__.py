@@ -1,6 +1,0 @@
-"""Tracking a red disc among others that hide it, as in Kloss et al. (2021), section 6."""
-
-from filtrax.tasks.disc.model import DiscModel
-from filtrax.tasks.disc.task import DiscTask
-
-__all__ = ["DiscModel", "DiscTask"]

@@ -1,6 +1,0 @@
-"""Planar pushing: the pose of an object that a robot pushes over a table."""
-
-from filtrax.tasks.pushing.model import PushingModel
-from filtrax.tasks.pushing.task import PushingTask
-
-__all__ = ["PushingModel", "PushingTask"]
