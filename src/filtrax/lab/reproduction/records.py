@@ -1,14 +1,17 @@
-"""Where the results of cells are: one JSON file for each, so that merging is copying files."""
+"""Where the results of cells are: a JSON file for each while a table is run, later one for all."""
 
 import contextlib
 import dataclasses
 import fcntl
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from filtrax.lab.experiments.records import RunFolder
 from filtrax.lab.files import as_json, read_json, write_text, writing
+from filtrax.lab.reproduction.collection import path_of as collection_of
+from filtrax.lab.reproduction.collection import read_collection
 from filtrax.lab.reproduction.tables import Cell, Table
 
 Record = dict[str, Any]
@@ -19,11 +22,13 @@ class Results:
     """A folder of records, of any number of tables.
 
     - `TABLE/CELL.json`: the record of a cell.
+    - `TABLE.jsonl`: collected records of a table, in this folder or in `collected`.
     - `TABLE/models/CELL`: configuration and trained model of a cell that others start from.
     - `TABLE/unfinished`: states of cells that are still to be trained.
     """
 
     path: Path
+    collected: Path | None = None
 
     def record(self, cell: Cell) -> Path:
         """Where the record of a cell is."""
@@ -40,7 +45,24 @@ class Results:
     def read(self, cell: Cell) -> Record | None:
         """The record of a cell, or None if there is none yet."""
         path = self.record(cell)
-        return read_json(path) if path.is_file() else None
+        return read_json(path) if path.is_file() else self._collection(cell.table).get(cell.name)
+
+    def has(self, cell: Cell) -> bool:
+        """Whether there is a record of a cell."""
+        return self.record(cell).is_file() or cell.name in self._collection(cell.table)
+
+    def records(self, table: str) -> dict[str, Record]:
+        """All records of a table by the names of their cells; those in files of their own count."""
+        own = {path.stem: read_json(path) for path in sorted((self.path / table).glob("*.json"))}
+        return self._collection(table) | own
+
+    def _collection(self, table: str) -> dict[str, Record]:
+        path = collection_of(self.collected or self.path, table)
+        try:
+            status = path.stat()
+        except OSError:
+            return {}
+        return _read_once(path.parent, table, status.st_mtime_ns, status.st_size)
 
     def write(self, cell: Cell, record: Record) -> None:
         """Writes the record of a cell, whole or not at all."""
@@ -72,6 +94,12 @@ class Results:
 
 
 def read_records(folder: Path, table: Table) -> dict[str, Record]:
-    """The records of a table that are there, by the names of their cells."""
-    paths = sorted((Path(folder) / table.name).glob("*.json"))
-    return {path.stem: read_json(path) for path in paths}
+    """The records of a table in a folder, by the names of their cells."""
+    return dict(sorted(Results(Path(folder)).records(table.name).items()))
+
+
+@functools.lru_cache(maxsize=64)
+def _read_once(folder: Path, table: str, changed: int, size: int) -> dict[str, Record]:
+    """The collected records of a table, read again only if their file has changed."""
+    del changed, size
+    return read_collection(folder, table)

@@ -77,7 +77,7 @@ class Schedule:
 
     def begin(self, group: Group) -> None:
         """Says that a group is trained now."""
-        done = sum(self.results.record(cell).is_file() for cell in self.cells)
+        done = sum(self.results.has(cell) for cell in self.cells)
         self.watch.group(group, done, len(self.cells))
 
     def end_of(self, group: Group) -> None:
@@ -97,7 +97,7 @@ def end_after(seconds: float | None) -> float | None:
 def remove_leftovers(groups: Iterable[Group], results: Results) -> None:
     """Removes states of groups that are done, left by a kill or come from a packed file."""
     for done in groups:
-        if all(results.record(cell).is_file() for cell in done.cells):
+        if all(results.has(cell) for cell in done.cells):
             path = _state(done, results).path
             if path.exists():
                 with results.claimed(done.table, done.name) as mine:
@@ -131,7 +131,7 @@ def _undone(cells: Sequence[Cell], results: Results) -> list[Cell]:
     Records may have been copied here without models.
     """
     known = {(cell.table, cell.name): cell for cell in cells}
-    new = {key for key, cell in known.items() if not results.record(cell).is_file()}
+    new = {key for key, cell in known.items() if not results.has(cell)}
     undone: set[tuple[str, str]] = set()
     while new:
         undone |= new

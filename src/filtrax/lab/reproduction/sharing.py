@@ -31,7 +31,7 @@ def shared_cells(
 def take_over(pairs: Iterable[tuple[Cell, Cell]], results: Results) -> None:
     """Writes the records of cells whose counterparts have one that was made with their settings."""
     for cell, other in pairs:
-        if results.record(cell).is_file() or not results.record(other).is_file():
+        if results.has(cell) or not results.has(other):
             continue
         record = results.read(other)
         if record is None or not other.made(record):
