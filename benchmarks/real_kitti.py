@@ -1,6 +1,6 @@
 """Filters on the real gray images of KITTI's drive 00, and what learns nothing beside them.
 
-    python benchmarks/real_kitti.py --root DIR --seeds 5 --minutes 20 --out results/real
+    python benchmarks/real_kitti.py --root DIR --seeds 5 --minutes 20 --out studies/kloss2021/real
     python benchmarks/real_kitti.py --root DIR --configs ekf --set model.sensor=paper --out ...
 
 Each configuration of configs/kitti_00_*.toml is trained with several seeds at once and scored on
@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--label", default="", help="added to the names of records")
     parser.add_argument("--runs", type=Path, default=Path("runs/real"))
-    parser.add_argument("--out", type=Path, default=Path("results/real"))
+    parser.add_argument("--out", type=Path, default=Path("studies/kloss2021/real"))
     parser.add_argument("--test", action="store_true", help="look at the test frames, and log it")
     arguments = parser.parse_args()
     names = arguments.configs.split(",")

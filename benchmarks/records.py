@@ -145,12 +145,12 @@ def real_table() -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for (prefix, sensor), (name, label) in itertools.product(sensors.items(), names.items()):
-        found = _read(ROOT / "results" / "real" / f"{prefix}{name}.json")["scores"]["test"]
+        found = _read(ROOT / "studies" / "kloss2021" / "real" / f"{prefix}{name}.json")["scores"]["test"]
         windows, mean = found["windows"], found["mean"]
         shares = [f"{100 * mean[share]:.0f} %" for share in ("coverage_50", "coverage_90")]
         cells = [label, sensor, *_errors(windows), _with_error(windows["nll"], 1), *shares]
         rows.append(f"| {' | '.join(cells)} |")
-    others = _read(ROOT / "results" / "real" / "baselines.json")["scores"]["test"]
+    others = _read(ROOT / "studies" / "kloss2021" / "real" / "baselines.json")["scores"]["test"]
     for name, windows in others.items():
         rows.append(f"| {' | '.join([name, '–', *_errors(windows), *['–'] * 3])} |")
     return "\n".join(rows)

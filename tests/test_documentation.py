@@ -40,7 +40,7 @@ from filtrax.lab.reproduction import (
     Value,
     table_names,
 )
-from filtrax.lab.reproduction.display.page import page_is_current
+from filtrax.lab.reproduction.display.page import pages_are_current
 from filtrax.lab.reproduction.rules import Lost
 from filtrax.lab.tasks.disc import DiscModel, DiscTask
 from filtrax.lab.tasks.kitti import Fold, Frames, KittiModel, KittiTask
@@ -298,7 +298,7 @@ def test_what_is_said_of_real_images_follows_from_the_records():
     """Sentences have no markers: figures in them that a new record left behind are rejected."""
 
     def scores(name):
-        record = json.loads((ROOT / "results" / "real" / f"{name}.json").read_text())
+        record = json.loads((ROOT / "studies" / "kloss2021" / "real" / f"{name}.json").read_text())
         return record["scores"]["test"]
 
     filtered, recurrent = scores("flow_ekf"), scores("flow_lstm")
@@ -318,4 +318,4 @@ def test_what_is_said_of_real_images_follows_from_the_records():
 
 
 def test_the_page_of_results_is_that_of_the_records():
-    assert page_is_current(ROOT / "results/paper", ROOT / "docs/reproduction.md")
+    assert pages_are_current(ROOT / "studies/kloss2021", ROOT / "studies/kloss2021")

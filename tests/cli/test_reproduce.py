@@ -147,6 +147,25 @@ def test_a_table_of_ones_own_by_its_path(trained, tmp_path):
     assert (tmp_path / "results/smoke/mine/ekf.json").is_file()
 
 
+def test_collected_cells_are_done(trained, tmp_path):
+    # Rejects a study that is forgotten, and collecting into nowhere.
+    done = call("disc_sensor", "--scale", "smoke", "--out", "a")
+    assert done.exit_code == 0, done.output
+    assert len(trained) == 10
+    done = call("collect", "--scale", "smoke", "--out", "a")
+    assert done.exit_code == 2
+    assert "give --collected DIR" in done.output
+    done = call("collect", "disc_sensor", "--out", "a", "--collected", "study")
+    assert done.exit_code == 0, done.output
+    assert done.stdout == "Collected into study: 10 new records\n"
+    assert (tmp_path / "study/disc_sensor.jsonl").is_file()
+    done = call("disc_sensor", "--scale", "smoke", "--out", "b", "--collected", "study")
+    assert done.exit_code == 0, done.output
+    assert len(trained) == 10
+    assert "10 of 10 cells" in done.stdout
+    assert call("disc_sensor", "--replace").exit_code == 2
+
+
 def test_no_time_is_no_error_and_says_how_to_go_on(trained):
     done = call("disc_sensor", "--scale", "smoke", "--minutes", "0")
     assert done.exit_code == 0, done.output

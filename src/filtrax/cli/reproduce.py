@@ -10,6 +10,9 @@ from filtrax.cli.errors import interruptible
 from filtrax.cli.processes import helpers, share_device
 from filtrax.cli.progress import duration, watch
 
+STUDY = "studies/kloss2021"
+"""The folder of a clone with the records of the paper's tables."""
+
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
@@ -24,13 +27,14 @@ def reproduce(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Tables, by name or by the path of a TOML file; `all` are all of them.",
+            help="Tables, by name or by the path of a TOML file; `all` are all of them. `collect` "
+            "before them merges their records below --out into those of --collected.",
             metavar="TABLE",
             show_default=False,
         ),
     ] = None,
     list_tables: Annotated[
-        bool, typer.Option("--list", help="Name all tables, with what is done of them, and end.")
+        bool, typer.Option("--list", help="List all tables with their progress, and exit.")
     ] = False,
     scale: Annotated[
         str,
@@ -93,7 +97,7 @@ def reproduce(
     processes: Annotated[
         int,
         typer.Option(
-            help="Train with so many processes at once, which share this machine's GPU; see "
+            help="The number of training processes, which share this machine's GPU; see "
             "docs/how_to/clusters.md.",
             min=1,
         ),
@@ -101,7 +105,7 @@ def reproduce(
     wait: Annotated[
         bool,
         typer.Option(
-            "--wait", help="Where other processes train what is left, wait for them; do not end."
+            "--wait", help="Wait for cells that other processes train, instead of exiting."
         ),
     ] = False,
     executor: Annotated[
@@ -111,26 +115,40 @@ def reproduce(
     address: Annotated[
         str | None,
         typer.Option(
-            help="Of a Ray cluster that there is; `auto` finds the one of this machine.",
+            help="Address of a running Ray cluster; `auto` finds the one of this machine.",
             show_default="a new one on this machine",
         ),
     ] = None,
     gpus: Annotated[
-        float, typer.Option(help="GPUs of a worker of the Ray cluster; 0.5 shares one.", min=0)
+        float, typer.Option(help="GPUs per worker of the Ray cluster; 0.5 shares one.", min=0)
     ] = 0.0,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder of the records.", metavar="DIR", show_default="results/SCALE"),
     ] = None,
+    collected: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of collected records, one file for each table. Their cells are done.",
+            metavar="DIR",
+            show_default=f"{STUDY} at scale paper, if there is one",
+        ),
+    ] = None,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace", help="With `collect`: new records take the place of those that are there."
+        ),
+    ] = False,
 ) -> None:
-    """Run a table or figure of the paper, cell by cell, and show ours beside the paper's.
+    """Run a table or figure of the paper, cell by cell, and compare with the paper's numbers.
 
-    What has a record is not run again. An interrupted run goes on where it was, and several
+    Cells with a record are skipped. The same command resumes an interrupted run, and several
     processes may share a folder.
 
     Example: filtrax reproduce disc_benchmark --scale small --only dEKF
 
-    See docs/reproduction.md for what came out at full scale.
+    See studies/kloss2021 for the results at full scale.
     """
     if processes > 1:
         share_device(processes)  # before JAX is imported
@@ -141,13 +159,20 @@ def reproduce(
 
     if scale not in SCALES:
         raise ConfigurationError(f"--scale must be one of {', '.join(SCALES)}, got {scale!r}.")
-    results = Results(Path("results", scale) if out is None else out)
+    if collected is None and scale == "paper" and Path(STUDY).is_dir():
+        collected = Path(STUDY)
+    results = Results(Path("results", scale) if out is None else out, collected)
+    if (names or [])[:1] == ["collect"]:
+        _collect(_tables((names or [])[1:] or ["all"]), results, replace=replace)
+        return
+    if replace:
+        raise ConfigurationError("--replace belongs to `filtrax reproduce collect`.")
     if list_tables:
         from rich.console import Console
 
         from filtrax.lab.reproduction.display.terminal import print_list
 
-        print_list(Console(), results.path)
+        print_list(Console(), results)
         return
     tables = _tables(names or [])
     if pack is not None and pack.exists():
@@ -162,16 +187,29 @@ def reproduce(
         seconds=None if minutes is None else 60 * minutes,
         most_data_sets=data_sets,
         settings=tuple(settings or ()),
-        together=True if gpus > 0 else None,  # by the workers' devices, not by this machine's
+        together=True if gpus > 0 else None,  # the workers have GPUs, whatever this machine has
     )
     trainer = _executor(executor, address, gpus, wait=wait or processes > 1)
-    plan.check(tables)  # before other processes find the same mistake
+    plan.check(tables)  # before helpers start and fail with the same error
     others = helpers(processes - 1, _command_of_helpers(names or [], results, plan), plan.seconds)
     try:
         _run(tables, results, plan, trainer, others)
     finally:  # after Ctrl-C, too
         if pack is not None:
             _pack(tables, results, pack)
+
+
+def _collect(tables: "list[Table]", results: "Results", *, replace: bool) -> None:
+    from filtrax.lab.config import ConfigurationError
+    from filtrax.lab.reproduction.collection import collect
+
+    if results.collected is None:
+        raise ConfigurationError(
+            "`filtrax reproduce collect` needs the folder to collect into: give --collected DIR."
+        )
+    names = [table.name for table in tables]
+    count = collect(results.path, results.collected, names, replace=replace)
+    typer.echo(f"Collected into {results.collected}: {count} new records")
 
 
 def _pack(tables: "list[Table]", results: "Results", file: Path) -> None:
@@ -209,7 +247,7 @@ def _executor(name: str, address: str | None, gpus: float, *, wait: bool) -> "Ex
 
 
 def _command_of_helpers(names: list[str], results: "Results", plan: "Plan") -> list[str]:
-    """What a further process is started with to do its share."""
+    """Returns the arguments of `filtrax` for a helper process."""
     options = {
         "--scale": [plan.scale],
         "--only": plan.only,
@@ -219,6 +257,7 @@ def _command_of_helpers(names: list[str], results: "Results", plan: "Plan") -> l
         "--set": plan.settings,
         "--minutes": [None if plan.seconds is None else plan.seconds / 60],
         "--out": [results.path],
+        "--collected": [results.collected],
     }
     given = [
         (name, str(value))
@@ -239,7 +278,6 @@ def _run(
     from rich.console import Console
 
     from filtrax.lab.reproduction.display.terminal import print_table
-    from filtrax.lab.reproduction.records import read_records
     from filtrax.lab.reproduction.running import reproduce
 
     advice = "Everything up to the last checkpoint is kept: the same command goes on."
@@ -247,7 +285,7 @@ def _run(
         finished = reproduce(tables, results, plan, _CellWatch(progress), executor)
     console = Console()
     for table in tables:
-        print_table(table, read_records(results.path, table), console)
+        print_table(table, results.records(table.name), console)
     for sentence in failures:
         typer.echo(sentence, err=True)
     typer.echo(f"Records: {results.path}")
@@ -256,7 +294,7 @@ def _run(
 
 
 class _CellWatch:
-    """Tells a watch which cells the numbers belong to, and how long it will take."""
+    """Adds the names of the cells and the remaining time to the messages of a watch."""
 
     def __init__(self, progress: Any):
         import time

@@ -17,7 +17,7 @@ from rich.console import Console
 from filtrax.lab.reproduction.axes import Adjustment, Average, Axis, Value
 from filtrax.lab.reproduction.claims import judge
 from filtrax.lab.reproduction.display.comparison import Comparison
-from filtrax.lab.reproduction.display.page import page_text
+from filtrax.lab.reproduction.display.page import summary_page
 from filtrax.lab.reproduction.display.sections import section
 from filtrax.lab.reproduction.display.terminal import print_table
 from filtrax.lab.reproduction.rules import Claim, Lost, Rule
@@ -176,7 +176,9 @@ def test_numbers_of_other_data_have_no_outcome_and_others_have_rows():
     assert "Again: `filtrax reproduce own --scale paper --seeds 2 --set task.poses=DIR`" in text
     judged = Comparison(folds_table(context=False), records)
     assert "(10.10 ± 0.80) better" in section(judged)
-    row = next(line for line in page_text([compared]).splitlines() if "[Own](#own)" in line)
+    row = next(
+        line for line in summary_page([compared]).splitlines() if "[Own](tables/own.md)" in line
+    )
     assert row.split("|")[2:6] == [" 2 of 8 ", " 0 ", " 0 ", " 0 "]
     console = Console(width=160, record=True, file=io.StringIO())
     print_table(folds_table(), records, console)

@@ -21,11 +21,13 @@ from filtrax.lab.reproduction.display.goals import gaps, goals
 from filtrax.lab.reproduction.display.measures import measure_of
 from filtrax.lab.reproduction.display.page import (
     ordered_names,
-    page_is_current,
-    page_text,
-    write_page,
+    pages_are_current,
+    summary_page,
+    table_page,
+    write_pages,
 )
 from filtrax.lab.reproduction.display.terminal import print_list, print_table
+from filtrax.lab.reproduction.records import Results
 from filtrax.lab.reproduction.rules import Claim, Lost, Rule
 from filtrax.lab.reproduction.tables import Table, cell_name, read_table, table_names
 from filtrax.lab.reproduction.values import Measured
@@ -37,6 +39,11 @@ dPF-M  | 3    | 7.0 ± 0.4  | 12.0 ± 0.1
 dEKF   | 9    | 12.0 ± 0.3 | 11.0 ± 0.1
 dPF-M  | 9    | 11.0 ± 0.4 | 20.0 ± 0.1
 """
+
+
+def text_of(compared: Comparison) -> str:
+    """The first page and that of a table, in one."""
+    return summary_page([compared]) + table_page(compared)
 
 
 def small_table(**changes) -> Table:
@@ -136,7 +143,7 @@ def test_a_page_shows_every_number_in_its_place():
     )
     records["filtrax_dpf-m_9"]["epochs"]["done"] = 10
     records["filtrax_reference_3"]["standard_error"] = {"distance": None, "nll": None}
-    text = page_text([Comparison(small_table(), records)])
+    text = text_of(Comparison(small_table(), records))
     distances = {name: line_of(text, name) for name in ("dEKF", "dPF-M", "reference")}
     assert distances == {
         "dEKF": ["dEKF", "**5.00 ± 0.05** (6.00 ± 0.30) better", "not run (12.00 ± 0.30)"],
@@ -162,7 +169,7 @@ def test_what_is_true_of_a_whole_row_is_said_beside_its_name():
     )
     for name in ("filtrax_dpf-m_3", "filtrax_dpf-m_9"):
         records[name]["epochs"]["done"] = 10
-    text = page_text([Comparison(small_table(), records)])
+    text = text_of(Comparison(small_table(), records))
     assert line_of(text, "dPF-M [10 of 30 epochs]") == [
         "dPF-M [10 of 30 epochs]",
         "7.10 ± 0.05 (7.00 ± 0.40) within",
@@ -175,7 +182,7 @@ def test_what_was_refused_or_diverged_says_so():
     labels = {"column": "filtrax", "filter": "dPF-M", "data": "3"}
     records["filtrax_dpf-m_3"] = {"cell": labels, "scale": "paper", "refused": "κ is too low."}
     records["filtrax_dekf_3"]["mean"]["nll"] = None
-    text = page_text([Comparison(small_table(), records)])
+    text = text_of(Comparison(small_table(), records))
     assert line_of(text, "dPF-M")[1] == "refused (7.00 ± 0.40)"
     assert "- `filtrax_dpf-m_3`: κ is too low." in text
     assert line_of(text, "dEKF", 1)[1] == "not finite (9.00†) worse"
@@ -187,7 +194,7 @@ def test_lost_runs_are_counted_where_a_table_says_which_are_lost():
         {("filtrax", "dEKF", "3"): (5.0, 8.0), ("filtrax", "dEKF", "9"): (7.4, 8.0)}
     )
     records["filtrax_dekf_9"]["members"][1]["metrics"] = {"distance": 7.6}
-    text = page_text([Comparison(small_table(lost=lost), records)])
+    text = text_of(Comparison(small_table(lost=lost), records))
     assert line_of(text, "dEKF", 2) == ["dEKF", "0", "1"]
 
 
@@ -209,8 +216,8 @@ def test_the_summary_counts_cells_numbers_and_verdicts():
             ("paper", "dPF-M", "9"): (14.0, 20.0),
         }
     )
-    text = page_text([Comparison(small_table(), records)])
-    link = "[Benchmark](#disc_benchmark)"
+    text = text_of(Comparison(small_table(), records))
+    link = "[Benchmark](tables/disc_benchmark.md)"
     # Cells run; better, within, worse; holds, partly, does not hold here, not run.
     ours = line_of(text, f"{link}, filtrax")
     assert ours[1:] == ["2 of 6", "2", "1", "1", "1", "0", "0", "0"]
@@ -221,7 +228,6 @@ def test_the_summary_counts_cells_numbers_and_verdicts():
     assert claim[3] == "**does not hold here** (0 of 1, 1 not run)"
     assert "paper, contradicts: distance of filter dEKF, data 9" in text
     assert "- The data are drawn anew." in text
-    assert '<a id="disc_benchmark"></a>' in text
 
 
 def test_goals_of_a_table_are_judged_beside_its_claims_and_counted_apart():
@@ -229,13 +235,13 @@ def test_goals_of_a_table_are_judged_beside_its_claims_and_counted_apart():
     table = small_table(goals=(Claim("The dEKF is far better.", (rule,)),))
     cells = {("filtrax", "dEKF", "3"): (5.0, 8.0), ("filtrax", "dPF-M", "3"): (6.9, 12.5)}
     records = run_cells(cells, table)
-    text = page_text([Comparison(table, records)])
+    text = text_of(Comparison(table, records))
     assert "**What we want**" in text
     assert line_of(text, "The dEKF is far better.")[1:] == [
         "**does not hold here** (0 of 1, 1 not run)",
         "**not run**",
     ]
-    counts = line_of(text, "[Benchmark](#disc_benchmark), filtrax")[-4:]
+    counts = line_of(text, "[Benchmark](tables/disc_benchmark.md), filtrax")[-4:]
     assert counts == ["1", "0", "0", "0"]  # the claim alone
     console = Console(width=160, record=True, file=io.StringIO())
     print_table(table, records, console)
@@ -247,7 +253,7 @@ def test_the_page_tells_how_records_were_made():
         {("filtrax", "dEKF", "3"): (5.0, 8.0), ("filtrax", "dPF-M", "3"): (7.1, 12.5)}
     )
     records["filtrax_dekf_3"] |= {"epochs": {"done": 10, "planned": 30}, "seeds": [0, 1, 2]}
-    text = page_text([Comparison(small_table(), records)])
+    text = text_of(Comparison(small_table(), records))
     assert (
         "Records: 2 of 10 cells; scale paper; 10 of 30 epochs, 30 of 30 epochs; seeds 0 1 2, 0 1; "
         "NVIDIA H200; commit 0123456789. "
@@ -311,7 +317,7 @@ def test_the_list_counts_what_is_done(tmp_path):
     (tmp_path / table.name).mkdir()
     (tmp_path / table.name / f"{name}.json").write_text(json.dumps(record))
     console = Console(width=200, record=True, file=io.StringIO())
-    print_list(console, tmp_path)
+    print_list(console, Results(tmp_path))
     lines = [line.split() for line in console.export_text().splitlines() if line.strip()]
     rows = {line[0]: line for line in lines}
     assert {*table_names()} <= {*rows}
@@ -323,32 +329,34 @@ def test_the_benchmark_comes_first_and_no_table_is_left_out():
     assert sorted(ordered_names()) == table_names()
 
 
-def test_a_page_is_current_until_a_record_or_a_file_changes(tmp_path, monkeypatch):
+def test_pages_are_current_until_a_record_or_a_file_changes(tmp_path, monkeypatch):
     # One table is enough, and all of them take long.
     monkeypatch.setattr(page_module, "table_names", lambda: ["disc_loss"])
-    results, page = tmp_path / "results", tmp_path / "docs" / "page.md"
+    results, folder = tmp_path / "results", tmp_path / "study"
     table = read_table("disc_loss")
     name, record = next(iter(fake_records(table, distance=5.0, nll=8.0).items()))
     path = results / table.name / f"{name}.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(record))
-    assert not page_is_current(results, page)
-    write_page(results, page)
-    assert page_is_current(results, page)
-    figures = re.findall(r"\]\((figures/[^)]+)\)", page.read_text())
+    assert not pages_are_current(results, folder)
+    write_pages(results, folder)
+    assert pages_are_current(results, folder)
+    page = folder / "tables" / "disc_loss.md"
+    assert "(tables/disc_loss.md)" in (folder / "README.md").read_text()
+    figures = re.findall(r"\]\((\.\./figures/[^)]+)\)", page.read_text())
     assert len(figures) == 2
     assert all((page.parent / figure).is_file() for figure in figures)
 
     record["mean"]["distance"] += 1
     path.write_text(json.dumps(record))
-    assert not page_is_current(results, page)
-    write_page(results, page)
-    stale, own = (page.parent / "figures" / name for name in ("disc_loss_old.svg", "mine.svg"))
+    assert not pages_are_current(results, folder)
+    write_pages(results, folder)
+    stale, own = (folder / "figures" / name for name in ("disc_loss_old.svg", "mine.svg"))
     for picture in (stale, own):
         picture.write_text("<svg/>")
-    assert not page_is_current(results, page)
-    write_page(results, page)
-    assert page_is_current(results, page)
+    assert not pages_are_current(results, folder)
+    write_pages(results, folder)
+    assert pages_are_current(results, folder)
     assert (stale.exists(), own.exists()) == (False, True)
     (page.parent / figures[0]).unlink()
-    assert not page_is_current(results, page)
+    assert not pages_are_current(results, folder)

@@ -6,7 +6,8 @@ rules.
 """
 
 from filtrax.lab.reproduction.claims import Claim, Rule, Verdict, judge
-from filtrax.lab.reproduction.display.page import write_page
+from filtrax.lab.reproduction.collection import collect
+from filtrax.lab.reproduction.display.page import write_pages
 from filtrax.lab.reproduction.display.terminal import print_table
 from filtrax.lab.reproduction.packing import pack, unpack
 from filtrax.lab.reproduction.plan import Plan
@@ -39,6 +40,7 @@ __all__ = [
     "Table",
     "Value",
     "Verdict",
+    "collect",
     "judge",
     "pack",
     "print_table",
@@ -47,5 +49,5 @@ __all__ = [
     "reproduce",
     "table_names",
     "unpack",
-    "write_page",
+    "write_pages",
 ]

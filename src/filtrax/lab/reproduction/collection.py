@@ -128,11 +128,11 @@ def _read(path: Path, table: str) -> Record:
     """The record of a cell, if it can be part of a collection."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        of_table = record["table"] == table and record["config"] and record["origin"]
+        named, _, _ = record["table"], dict(record["config"]), dict(record["origin"])
     except (ValueError, KeyError, TypeError) as error:
         raise RecordError(f"{path} is damaged: {error!r}.") from error
-    if not of_table:
-        raise RecordError(f"{path} must be a record of table {table!r}, got {record['table']!r}.")
+    if named != table:
+        raise RecordError(f"{path} must be a record of table {table!r}, got {named!r}.")
     return record
 
 

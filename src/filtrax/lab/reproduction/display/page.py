@@ -1,11 +1,11 @@
-"""The page that shows all tables beside the paper's, written from records alone.
+"""The pages that show all tables beside the paper's, written from records alone.
 
-The page holds no date and nothing of the machine that writes it, so that the same records give the
-same page, and a test can tell whether a page is that of its records.
+They hold no date and nothing of the machine that writes them, so that the same records give the
+same pages, and a test can tell whether pages are those of their records.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -18,8 +18,8 @@ from filtrax.lab.reproduction.display.sections import markdown_table, section
 from filtrax.lab.reproduction.records import read_records
 from filtrax.lab.reproduction.tables import Table, read_table, table_names
 
-FIGURES = "figures"
-"""The folder of pictures beside the page."""
+FIGURES, TABLES = "figures", "tables"
+"""The folders of pictures, and of a page for each table."""
 
 OUTCOMES = ("better", "within", "worse")
 """What comes out for numbers that the paper prints too."""
@@ -28,6 +28,7 @@ VERDICTS = ("holds", "partly", "does not hold here", "not run")
 """What comes out for claims."""
 
 _TEMPLATE = Path(__file__).with_name("page.md")
+_HOW_TO_READ = "[How to read the tables](../reading.md) · [All tables](../README.md)"
 _FIRST = (
     BENCHMARK,
     "disc_observation_noise",
@@ -54,37 +55,38 @@ _FIRST = (
 """The tables that come first; the others follow in the order of their names."""
 
 
-def write_page(results: Path, page: Path) -> None:
-    """Writes the page and its pictures from the records of a folder.
+def write_pages(results: Path, folder: Path) -> None:
+    """Writes the pages and their pictures from the records of a folder.
 
     **Arguments:**
 
-    - `results`: a folder with one folder of records per table.
-    - `page`: the Markdown file; pictures go into a folder beside it.
+    - `results`: a folder of records.
+    - `folder`: where `README.md` is written, `tables/TABLE.md`, and the pictures.
     """
-    files = _files(results, page)
-    (page.parent / FIGURES).mkdir(parents=True, exist_ok=True)
-    for path in _pictures_there(page) - {*files}:
+    files = _files(results, folder)
+    for path in _there(folder) - {*files}:
         path.unlink()
     for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
 
 
-def page_is_current(results: Path, page: Path) -> bool:
-    """Whether the page and its pictures are those that the records give, to the letter."""
-    files = _files(results, page)
-    there = _pictures_there(page) <= {*files} and all(path.is_file() for path in files)
+def pages_are_current(results: Path, folder: Path) -> bool:
+    """Whether pages and pictures are those that the records give, to the letter."""
+    files = _files(results, folder)
+    there = _there(folder) <= {*files} and all(path.is_file() for path in files)
     return there and all(path.read_text(encoding="utf-8") == text for path, text in files.items())
 
 
-def _files(results: Path, page: Path) -> dict[Path, str]:
-    """The texts of all files that the page consists of."""
+def _files(results: Path, folder: Path) -> dict[Path, str]:
+    """The texts of all files that the pages consist of."""
     tables = map(read_table, ordered_names())
     compared = [Comparison(table, read_records(results, table)) for table in tables]
-    drawn = {each.table.name: pictures(each) for each in compared}
-    files = {page: page_text(compared, drawn)}
-    for picture in (picture for found in drawn.values() for picture in found):
-        files[page.parent / FIGURES / picture.name] = picture.svg
+    files = {folder / "README.md": summary_page(compared)}
+    for each in compared:
+        drawn = pictures(each)
+        files[folder / TABLES / f"{each.table.name}.md"] = table_page(each, drawn)
+        files |= {folder / FIGURES / picture.name: picture.svg for picture in drawn}
     return files
 
 
@@ -95,39 +97,32 @@ def ordered_names() -> list[str]:
     return first + [name for name in names if name not in first]
 
 
-def page_text(
-    compared: Sequence[Comparison], drawn: Mapping[str, Sequence[Picture]] | None = None
-) -> str:
-    """The text of the page.
+def summary_page(compared: Sequence[Comparison]) -> str:
+    """The text of the first page: what came out, and where the tables are.
 
     **Arguments:**
 
     - `compared`: the tables with their records, in the order of the page.
-    - `drawn`: the pictures of each table by its name.
     """
-    drawn = drawn or {}
     by_name = {each.table.name: each for each in compared}
-    tables = [
-        f'<a id="{name}"></a>\n\n' + section(each, map(_figure, drawn.get(name, ())))
-        for name, each in by_name.items()
-    ]
     text = Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
         summary=_summary(compared),
         goals=goals(by_name[BENCHMARK]) if BENCHMARK in by_name else "",
-        tables="\n\n".join(tables),
     )
     return text.rstrip("\n") + "\n"
 
 
-def _pictures_there(page: Path) -> set[Path]:
-    """The pictures beside the page that are ours: they are named after tables."""
+def table_page(compared: Comparison, drawn: Sequence[Picture] = ()) -> str:
+    """The text of the page of one table, with its pictures."""
+    figures = (f"![{picture.caption}](../{FIGURES}/{picture.name})" for picture in drawn)
+    return section(compared, figures) + f"\n\n{_HOW_TO_READ}\n"
+
+
+def _there(folder: Path) -> set[Path]:
+    """The pages and pictures in a folder that are ours: they are named after tables."""
     names = tuple(f"{name}_" for name in table_names())
-    folder = page.parent / FIGURES
-    return {path for path in folder.glob("*.svg") if path.name.startswith(names)}
-
-
-def _figure(picture: Picture) -> str:
-    return f"![{picture.caption}]({FIGURES}/{picture.name})"
+    drawn = {path for path in (folder / FIGURES).glob("*.svg") if path.name.startswith(names)}
+    return drawn | {*(folder / TABLES).glob("*.md")}
 
 
 def _summary(compared: Sequence[Comparison]) -> str:
@@ -159,7 +154,7 @@ class _Column:
     claims: Counter[str]
 
     def row(self) -> list[str]:
-        link = f"[{self.table.title}](#{self.table.name})"
+        link = f"[{self.table.title}]({TABLES}/{self.table.name}.md)"
         return [
             f"{link}, {self.name}" if self.name else link,
             f"{self.run} of {len(self.cells)}",

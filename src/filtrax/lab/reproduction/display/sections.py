@@ -29,7 +29,7 @@ def section(compared: Comparison, figures: Iterable[str] = ()) -> str:
     - `figures`: the Markdown of its figures.
     """
     table = compared.table
-    parts = [f"## {table.title}", f"*{table.source}* · `{table.name}`", table.asks]
+    parts = [f"# {table.title}", f"*{table.source}* · `{table.name}`", table.asks]
     parts.append(_making(compared))
     parts += [CONTEXT] if table.context and table.paper else []
     parts += [text for block in compared.blocks for text in _block(block)]

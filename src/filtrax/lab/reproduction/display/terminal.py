@@ -1,7 +1,6 @@
 """The same comparison with the paper for the terminal."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from rich import box
 from rich.console import Console
@@ -11,7 +10,7 @@ from rich.text import Text
 from filtrax.lab.reproduction.display.comparison import Comparison, Entry, Grid
 from filtrax.lab.reproduction.display.page import ordered_names
 from filtrax.lab.reproduction.display.sections import judged
-from filtrax.lab.reproduction.records import read_records
+from filtrax.lab.reproduction.records import Results
 from filtrax.lab.reproduction.tables import Table, read_table
 from filtrax.lab.reproduction.values import Record
 
@@ -46,13 +45,13 @@ def print_table(table: Table, records: Mapping[str, Record], console: Console) -
             console.print(Text(f"- {claim.says} {'; '.join(found)}"))
 
 
-def print_list(console: Console, out: Path) -> None:
+def print_list(console: Console, results: Results) -> None:
     """Prints all tables: name, title, source, and how many cells are done.
 
     **Arguments:**
 
     - `console`: where to print.
-    - `out`: the folder of records.
+    - `results`: where records are.
     """
     lines = Lines(box=box.SIMPLE_HEAD)
     for heading in ("name", "title", "source"):
@@ -61,7 +60,7 @@ def print_list(console: Console, out: Path) -> None:
         lines.add_column(heading, justify="right")
     for name in ordered_names():
         table = read_table(name)
-        compared = Comparison(table, read_records(out, table))
+        compared = Comparison(table, results.records(name))
         counts = str(len(compared.cells)), str(len(compared.run))
         lines.add_row(Text(name, no_wrap=True), Text(table.title), Text(table.source), *counts)
     console.print(lines)
