@@ -103,7 +103,7 @@ DAMAGED = {
     "no head": (lambda lines: lines[1:], "must begin with a line of the format"),
     "a lost part": (lambda lines: [lines[0], *lines[2:]], "is damaged"),
     "a later version": (
-        lambda lines: [lines[0].replace('"version": 1', '"version": 2'), *lines[1:]],
+        lambda lines: [lines[0].replace('"version":1', '"version":2'), *lines[1:]],
         "has version 2 of its format, and this filtrax reads version 1",
     ),
     "of another table": (

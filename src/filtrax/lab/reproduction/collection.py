@@ -90,7 +90,12 @@ def as_text(table: str, records: Mapping[str, Record]) -> str:
     cells = [{"name": name, "record": _folded(records[name], parts)} for name in sorted(records)]
     shared = [{"part": key, "content": parts[key]} for key in sorted(parts)]
     head = {"format": FORMAT, "version": VERSION, "table": table}
-    return "".join(as_json(line) + "\n" for line in (head, *shared, *cells))
+    return "".join(_line(content) for content in (head, *shared, *cells))
+
+
+def _line(content: Any) -> str:
+    """JSON without spaces: they would be a tenth of a file."""
+    return json.dumps(json.loads(as_json(content)), separators=(",", ":")) + "\n"
 
 
 def _folded(record: Record, parts: dict[str, Any]) -> Record:
