@@ -19,6 +19,7 @@ from filtrax.filters._run import check_sequence
 from filtrax.losses import Loss
 from filtrax.state_space import StateSpaceModel
 from filtrax.training.objectives import Objective, filtering
+from filtrax.training.optimizers import comparable
 from filtrax.training.parts import describe, trainable, warn_of_hidden_parameters
 from filtrax.training.step import Augment, Learner, Recipe, update
 from filtrax.trajectory import TIMED, Trajectory
@@ -125,7 +126,7 @@ def fit(
     if objective is None:
         assert loss is not None
         objective = filtering(loss)
-    recipe = Recipe(objective, optimizer, augment, clip_norm)
+    recipe = Recipe(objective, comparable(optimizer), augment, clip_norm)
     batch_size = min(batch_size, data.initial.shape[0])
     names = ("loss", "gradient_norm", "clipped_norm")
     state = _State(

@@ -11,11 +11,9 @@ from jaxtyping import Array, Float, Int
 
 from filtrax.training.evaluation import Score
 from filtrax.training.objectives import Objective
+from filtrax.training.optimizers import comparable
 from filtrax.training.step import Augment
 from filtrax.trajectory import Trajectory
-
-ADAM = optax.scale_by_adam()
-"""One object for all, because another object would be another program to compile."""
 
 
 def _as_number(value: bool | float | Array) -> float | Array:
@@ -50,7 +48,9 @@ class Stage(eqx.Module):
     num_epochs: int = eqx.field(default=30, static=True)
     length: int = eqx.field(default=10, static=True)
     batch_size: int = eqx.field(default=32, static=True)
-    optimizer: optax.GradientTransformation = ADAM
+    optimizer: optax.GradientTransformation = eqx.field(
+        default=optax.scale_by_adam(), converter=comparable
+    )
     perturbed: bool | float | Array = eqx.field(default=1.0, converter=_as_number)
     learning_rate: float | Array = 1e-3
     warmup_steps: float | Array = 500.0
