@@ -28,7 +28,7 @@ def acceleration(enabled: bool) -> AbstractContextManager[None]:
 
 
 def accelerated() -> bool:
-    """Whether loops may be replaced by faster programs."""
+    """True if loops may be replaced by faster programs."""
     return _enabled.value and os.environ.get("FILTRAX_ACCELERATE", "1") != "0"
 
 

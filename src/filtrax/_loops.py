@@ -37,5 +37,5 @@ def scan_steps(
 
 
 def _is_computed(primitive: Any, *_: Any, **__: Any) -> bool:
-    """Whether an operation does more than to move numbers."""
+    """True if an operation does more than move numbers."""
     return primitive.name not in _MOVES

@@ -81,7 +81,7 @@ class DiagonalNoise(AbstractNoise):
         return jnp.diag(_floored(_entries(self.head, self.offset, features), self.floor))
 
     def __pdoc__(self, **options: Any) -> Any:
-        """What Equinox prints, also of a model that holds the noise."""
+        """The text that Equinox prints, also of a model that holds the noise."""
         del options
         return wadler_lindig.TextDoc(_described(self))
 
@@ -122,7 +122,7 @@ class FullNoise(AbstractNoise):
         return jnp.where(lower, entries[place], 0.0)
 
     def __pdoc__(self, **options: Any) -> Any:
-        """What Equinox prints, also of a model that holds the noise."""
+        """The text that Equinox prints, also of a model that holds the noise."""
         del options
         return wadler_lindig.TextDoc(_described(self))
 

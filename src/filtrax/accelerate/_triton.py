@@ -22,7 +22,7 @@ _warned: set[str] = set()
 
 
 def has_gpu() -> bool:
-    """Whether this process has a GPU, so that some of its programs may be for one.
+    """True if this process has a GPU, so that some of its programs may be for one.
 
     Only then are both programs traced. Which one runs is decided when a program is lowered. From
     version 0.11 on JAX lowers kernels only where there is a GPU, so a program that a machine

@@ -1,4 +1,4 @@
-"""What a step computes without the belief, taken out of its loop.
+"""Hoisting: all that a step computes without the belief leaves its loop.
 
 Entries of a noise matrix, sigma points that are drawn, masks of readings: all of that is computed
 for all steps at once, by operations that kernels need no rule for. The recursion is what stays.

@@ -122,7 +122,7 @@ class _Program:
         shared, carried, inputs = loop.parts(range(len(self.jaxpr.invars)))
 
         def whole(value, variable):
-            # What is carried has one shape, whatever it was made of.
+            # A carried value keeps its shape, whatever it was made of.
             shape = (self.tile, *map(widened, shape_of(variable)))
             return jnp.broadcast_to(tile_of(value), shape)
 

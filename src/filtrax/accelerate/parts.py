@@ -67,7 +67,7 @@ def _axis(equation: JaxprEqn, values: Sequence[Value]) -> int | None:
 def _axis_of_product(
     of_left: int, of_right: int, left: int | None, right: int | None
 ) -> int | None:
-    """That of a product of matrices which sums over two axes, of operands with parts along two."""
+    """The axis of parts of a product that sums over two axes, if operands have parts along two."""
     if left == of_left and right == of_right:
         return SUMMED
     if right is None and left != of_left:

@@ -94,7 +94,7 @@ class Joined:
 
     @functools.cached_property
     def tile(self) -> Array:
-        """That of the array."""
+        """The tile of the whole array."""
         moves = [
             moved(tile, 1 + part.axis, -part.start, part.size, self.shape[self.axis])
             for part, tile in self.parts
@@ -198,7 +198,7 @@ def multiplied(left: Array, right: Array) -> Array:
 
 
 def _is_product(sizes: Sequence[int], dtype: Any) -> bool:
-    """Whether Triton multiplies matrices: how many, and rows, terms and columns of each product."""
+    """True if Triton multiplies these matrices: count, rows, terms and columns of each product."""
     count, *sides = sizes
     few = math.prod(sides) < limits.FEWEST_TERMS or min(sides) < limits.SHORTEST_SIDE
     return count == 1 and dtype == np.float32 and not few

@@ -26,7 +26,7 @@ from filtrax.trajectory import Trajectory
 
 
 class Filtered(eqx.Module, Generic[Belief]):
-    """What a filter made of a sequence.
+    """The result of filtering a sequence.
 
     **Attributes:**
 

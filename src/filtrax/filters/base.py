@@ -1,4 +1,4 @@
-"""What a filter is."""
+"""The interface of filters, and the diagnostics of their steps."""
 
 import abc
 from typing import Any, Generic, TypeVar
@@ -105,5 +105,5 @@ def require_key(key: Key | None, drawing: Any) -> Key:
 
 
 def all_finite(tree: Any) -> Bool[Array, ""]:
-    """Whether every number in a tree is finite."""
+    """True if every number in a tree is finite."""
     return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()

@@ -19,7 +19,7 @@ from filtrax.switching import Mode, SwitchingProcess, in_mode, switching
 
 
 class PredictedModes(eqx.Module):
-    """What the filter of each mode predicts, on a leading axis, and how probable the modes are."""
+    """Predictions of the filters of all modes, on a leading axis, and probabilities of the modes."""
 
     each: Any
     log_weights: Float[Array, " m"]

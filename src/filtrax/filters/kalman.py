@@ -1,4 +1,4 @@
-"""What all Kalman filters share: linearization, and the update by a measurement."""
+"""Linearization, and the update by a measurement, which all Kalman filters share."""
 
 import math
 from collections.abc import Callable

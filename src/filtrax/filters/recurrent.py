@@ -120,7 +120,7 @@ class RecurrentFilter(AbstractFilter[RecurrentBelief]):
         return Gaussian.of_factor(model.state_space.wrap(mean), root_sum(self.noise(output[size:])))
 
     def _perceived(self, measurement: Measurement) -> Float[Array, " features"]:
-        """What the network sees of a measurement."""
+        """The part of a measurement that the network sees."""
         features = jax.tree.leaves(measurement.features)
         if features:
             signal = jnp.concatenate([jnp.ravel(feature) for feature in features])

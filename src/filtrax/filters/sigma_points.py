@@ -78,7 +78,7 @@ class AbstractSigmaPoints(eqx.Module):
     """w of each point but the centre."""
 
     infinitesimal: eqx.AbstractVar[bool]
-    """Whether points lie so close to the centre that differences of images are only rounding."""
+    """True if points lie so close to the centre that differences of images are only rounding."""
 
     @abc.abstractmethod
     def steps(self, factor: Float[Array, "x x"]) -> Float[Array, "n x"]:
@@ -144,7 +144,7 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
     """
 
     redraw: eqx.AbstractVar[bool]
-    """Whether the update draws new points that contain Q. The paper's form keeps the predicted
+    """True if the update draws new points, which contain Q. The paper's form keeps the predicted
     ones, so that its gain does not know of the current process noise."""
 
     @abc.abstractmethod
@@ -223,7 +223,7 @@ def _mean_noise(
 
 
 def depends(function: Callable[[Array], Array], argument: Array) -> bool:
-    """Whether the program of a function uses its argument for its result."""
+    """True if the program of a function uses its argument for its result."""
     jaxpr = jax.make_jaxpr(function)(argument).jaxpr
     used = {*jaxpr.invars}
     for equation in jaxpr.eqns:

@@ -30,7 +30,7 @@ class AbstractScaling(eqx.Module):
 
     @abc.abstractmethod
     def subtracts(self, size: int) -> bool:
-        """Whether a covariance may be no sum of squares: its centre counts less than nothing."""
+        """True if a covariance may be no sum of squares, because its centre has a negative weight."""
 
 
 class Scaling(AbstractScaling):
@@ -180,7 +180,7 @@ class UnscentedKalmanFilter(AbstractSigmaPointFilter):
         )
 
     def _infinitesimal(self, size: int, dtype) -> bool:
-        """Whether points are known to be too close for differences in this precision."""
+        """True if points are known to be too close for differences in this precision."""
         distance = self.scaling.distance(size)
         return distance is not None and distance < CLOSEST and jnp.finfo(dtype).bits < 64
 

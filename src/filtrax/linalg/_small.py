@@ -17,7 +17,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array
 
 HAS_DEADLOCKS = jaxlib.version.__version_info__ < (0, 11, 2)
-"""Whether batches of matrices must not be given to LAPACK on a CPU (see `_in_turn`)."""
+"""True if batches of matrices must not be given to LAPACK on a CPU (see `_in_turn`)."""
 
 LARGEST_UNROLLED = 6
 """Matrices up to this size are unrolled into scalars on a GPU; larger ones compile too long."""
@@ -280,7 +280,7 @@ def log_sum_of_pairs(logarithms: Array) -> list[Array]:
 
 
 def _vectorized(matrices: Array) -> bool:
-    """Whether a batch is large enough, and its matrices are small enough, to do without LAPACK."""
+    """True if a batch is large enough, and its matrices small enough, to do without LAPACK."""
     *count, size = matrices.shape[:-1]
     return math.prod(count) > 2 and size <= LARGEST_VECTORIZED_ON_CPU
 
