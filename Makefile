@@ -4,14 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: setup demo test core long docs whole without optimized smoke speed lint types imports format ci clean
+.PHONY: setup demo test core long docs whole without optimized smoke speed site lint voice types imports format ci clean
 
 setup: $(READY)
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --editable ".[dev,docs]"
 	touch $(READY)
 
 demo: $(READY)
@@ -57,9 +57,17 @@ smoke: $(READY)
 speed: $(READY)
 	$(BIN)/pytest -m speed
 
+# The documentation in `runs/site`, with links that lead nowhere as errors.
+site: $(READY)
+	$(BIN)/python tools/build_site.py
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+# Docstrings and comments that begin like riddles are refused.
+voice: $(READY)
+	$(BIN)/python tools/voice.py src tools benchmarks examples
 
 types: $(READY)
 	$(BIN)/pyright
@@ -71,7 +79,7 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-ci: lint types imports whole without optimized speed
+ci: lint types imports voice site whole without optimized speed
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist

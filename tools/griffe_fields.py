@@ -65,7 +65,7 @@ def _fields(cls: Class) -> list[Parameter]:
         if not isinstance(member, Attribute) or "instance-attribute" not in member.labels:
             continue
         options = _options(member.value)
-        if options.get("init") == "False" or str(member.annotation).startswith("AbstractVar["):
+        if options.get("init") == "False" or "AbstractVar[" in str(member.annotation):
             continue
         default = options.get("default") if _is_field(member.value) else member.value
         if "default_factory" in options:

@@ -71,8 +71,8 @@ because it has so few digits, and those of the second one with numbers below 819
 
 SINE = (-1.6666654611e-1, 8.3321608736e-3, -1.9515295891e-4)
 COSINE = (4.166664568298827e-2, -1.388731625493765e-3, 2.443315711809948e-5)
-"""Coefficients of polynomials up to an eighth of a turn, in rising powers of the squared angle, from
-the third and from the fourth power of the angle on."""
+"""Coefficients of polynomials up to an eighth of a turn, in rising powers of the squared angle, and
+from the third or the fourth power of the angle on."""
 
 
 def _sine_after(quarters: int) -> Callable[[Array], Array]:

@@ -19,7 +19,7 @@ from filtrax.switching import Mode, SwitchingProcess, in_mode, switching
 
 
 class PredictedModes(eqx.Module):
-    """Predictions of the filters of all modes, on a leading axis, and probabilities of the modes."""
+    """Predictions by the filters of all modes, on a leading axis, and chances of the modes."""
 
     each: Any
     log_weights: Float[Array, " m"]

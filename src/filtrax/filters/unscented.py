@@ -30,7 +30,7 @@ class AbstractScaling(eqx.Module):
 
     @abc.abstractmethod
     def subtracts(self, size: int) -> bool:
-        """True if a covariance may be no sum of squares, because its centre has a negative weight."""
+        """True if a covariance may be no sum of squares: a negative weight of the centre."""
 
 
 class Scaling(AbstractScaling):
