@@ -123,6 +123,7 @@ def test_relative_links_lead_somewhere(page):
         filtrax,
         filtrax.losses,
         filtrax.metrics,
+        filtrax.plot,
         filtrax.networks,
         filtrax.noise,
         filtrax.lab.reproduction,

@@ -4,7 +4,17 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
-    from filtrax import losses, metrics, networks, noise, resampling, training, trajectory
+    from filtrax import (
+        losses,
+        metrics,
+        networks,
+        noise,
+        plot,
+        poses,
+        resampling,
+        training,
+        trajectory,
+    )
     from filtrax._given import given, given_field
     from filtrax._hooks import acceleration
     from filtrax.beliefs import Gaussian, GaussianMixture, Particles, RecurrentBelief
@@ -44,7 +54,17 @@ if typing.TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "filtrax": ("losses", "metrics", "networks", "noise", "resampling", "training", "trajectory"),
+    "filtrax": (
+        "losses",
+        "metrics",
+        "networks",
+        "noise",
+        "plot",
+        "poses",
+        "resampling",
+        "training",
+        "trajectory",
+    ),
     "filtrax._given": ("given", "given_field"),
     "filtrax._hooks": ("acceleration",),
     "filtrax.beliefs": ("Gaussian", "GaussianMixture", "Particles", "RecurrentBelief"),
