@@ -42,7 +42,7 @@ PARTICLE_CELLS = [(*SMALL, *size, 100) for size in ((1, 50), (32, 50), (256, 50)
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """What is timed: "gradient", "run", "online" or "exported", of a filter at some sizes."""
+    """A measurement: "gradient", "run", "online" or "exported", of a filter at some sizes."""
 
     kind: str
     filter: str
@@ -74,7 +74,7 @@ def all_cells() -> list[Cell]:
     return cells
 
 
-# What a worker does, with the code that its PYTHONPATH says.
+# The worker, which runs the code that its PYTHONPATH names.
 
 
 def make_call(code: str, cell: Cell) -> Any:
@@ -171,7 +171,7 @@ def work(code: str) -> None:
         print(json.dumps(answer), file=answers, flush=True)
 
 
-# What the main process does.
+# The main process.
 
 
 @contextlib.contextmanager

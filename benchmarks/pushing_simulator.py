@@ -1,4 +1,4 @@
-"""Whether simulated pushes are as uncertain as real ones, and the search for numbers that do it.
+"""Compares the spread of simulated pushes with that of real ones, and searches for its numbers.
 
     python benchmarks/pushing_simulator.py measure DIR --out pushing_simulator.json
     python benchmarks/pushing_simulator.py fit DIR
@@ -54,7 +54,7 @@ from filtrax.lab.tasks.pushing.sequences import make_sequences
 from filtrax.lab.tasks.pushing.shapes import NAMES, shape
 
 WEIGHTS = np.asarray([1.0, 0.5, 1.0])
-"""Of the quantiles, in the squares of the logarithms of ratios."""
+"""Weights of the quantiles in the sum of squared logarithms of ratios."""
 TYPICAL = np.log([0.15, 0.2, 1.5, 0.02, 0.04, 0.6])
 """Logarithms of spreads that are drawn towards, where quantiles do not tell."""
 ITERATIONS, DRAWS, KEPT = 24, 16, 4
@@ -117,7 +117,7 @@ def search(place: str, seed: int) -> None:
     plain = predict(groups, centre).astype(np.float64)
 
     def losses(logarithms: np.ndarray, number: int) -> np.ndarray:
-        """Of the spreads of all objects."""
+        """The losses of candidates for the spreads of all objects."""
         spreads = Spread(*jnp.asarray(np.exp(logarithms).T, float))
         ends = simulated_ends(groups, centre, spreads, key=jr.key(number)).astype(np.float64)
         differences = wrapped_difference(ends, plain)

@@ -145,7 +145,9 @@ def real_table() -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for (prefix, sensor), (name, label) in itertools.product(sensors.items(), names.items()):
-        found = _read(ROOT / "studies" / "kloss2021" / "real" / f"{prefix}{name}.json")["scores"]["test"]
+        found = _read(ROOT / "studies" / "kloss2021" / "real" / f"{prefix}{name}.json")["scores"][
+            "test"
+        ]
         windows, mean = found["windows"], found["mean"]
         shares = [f"{100 * mean[share]:.0f} %" for share in ("coverage_50", "coverage_90")]
         cells = [label, sensor, *_errors(windows), _with_error(windows["nll"], 1), *shares]

@@ -26,7 +26,7 @@ from filtrax.lab.provenance import provenance
 
 
 def compare(velocities: str, arguments: argparse.Namespace) -> dict:
-    """What a filter and its sensor achieve on the validation frames with such velocities."""
+    """The scores of a filter and its sensor on the validation frames with such velocities."""
     overrides = [
         f"task.root={json.dumps(arguments.root)}",
         f"task.velocities={velocities}",

@@ -41,7 +41,7 @@ drives = record(jr.split(jr.key(0), 65))
 train = jax.tree.map(lambda leaf: leaf[:64], drives)
 test = jax.tree.map(lambda leaf: leaf[64], drives)
 
-# What is not known of the noise is learned through the filter.
+# Unknown standard deviations of the noise are learned through the filter.
 guess = build_model([0.5, 0.5, 0.5], [0.5, 0.5])
 ekf, model, _ = filtrax.fit(
     filtrax.ExtendedKalmanFilter(), guess, train, loss=filtrax.losses.nll,

@@ -16,7 +16,7 @@ motion = filtrax.Space(("position", "velocity"))
 
 
 class RandomAcceleration(AbstractNoise):
-    """What white noise on the acceleration does to position and velocity in a time dt."""
+    """The noise of position and velocity under white acceleration for a time dt."""
 
     intensity: Array = eqx.field(converter=jnp.asarray)
 

@@ -24,10 +24,10 @@ from filtrax.lab.bench.problems import SEED, SWING, Problem
 
 NAME = "torch"
 SOFTNESS = 0.05
-"""Of the resampling, as ours."""
+"""The softness of the resampling, the same as ours."""
 
 KAPPA = 0.5
-"""Of the sigma points, as ours."""
+"""The scaling of the sigma points, the same as ours."""
 
 
 def make_call(name: str, problem: Problem) -> Call | None:

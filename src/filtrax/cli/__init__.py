@@ -1,6 +1,6 @@
 """The command line: it parses, calls and prints.
 
-What a verb needs is imported when the verb runs, so that help and errors come at once.
+Verbs import what they need when they run, so that help and usage errors are instant.
 """
 
 from typing import Annotated
@@ -65,4 +65,4 @@ def _root(
     ] = False,
 ) -> None:
     """Train Bayesian filters end to end, and look at what they learned."""
-    del version, debug, no_cache  # The first has ended the program, the others are for `Program`.
+    del version, debug, no_cache  # `--version` has exited already; `Program` handles the others.

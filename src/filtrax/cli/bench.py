@@ -16,7 +16,8 @@ def bench(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="Measurements whose name matches a pattern like 'gradient/ekf/*'. Repeatable.",
+            help="Only measurements whose name matches a pattern, as in 'gradient/ekf/*'. "
+            "Repeatable.",
             metavar="PATTERN",
             show_default=False,
         ),
@@ -24,13 +25,13 @@ def bench(
     minutes: Annotated[
         float | None,
         typer.Option(
-            help="Begin nothing after that time; the same command goes on.",
+            help="Start no measurement after this time; repeat the command to continue.",
             min=0,
             show_default="no limit",
         ),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(help="How long the calls of one measurement take turns.", min=0)
+        float, typer.Option(help="Time for each measurement, shared by its calls.", min=0)
     ] = 2.0,
     peers: Annotated[
         Path | None,
@@ -46,17 +47,17 @@ def bench(
     page: Annotated[
         Path | None,
         typer.Option(
-            help="Measure nothing; write the page of the records in --out.",
+            help="Measure nothing; write the page from the records in --out.",
             metavar="FILE",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Measure how long filters and training take, against their floors and other libraries.
+    """Time filters and training, and compare with lower bounds and other libraries.
 
     Example: filtrax bench --suite cpu --only 'online/*'
 
-    See docs/benchmarks.md for what came out.
+    See docs/benchmarks.md for the results.
     """
     from filtrax.lab.bench import run_suite, write_page
     from filtrax.lab.bench.peers import FOLDER
@@ -65,7 +66,7 @@ def bench(
         write_page(out, page)
         typer.echo(f"Page: {page}")
         return
-    with interruptible("What was measured is kept: the same command goes on."):
+    with interruptible("Measurements are kept; repeat the command to continue."):
         path = run_suite(
             suite,
             out,

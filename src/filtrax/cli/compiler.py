@@ -1,4 +1,4 @@
-"""Settings of XLA, which are read when JAX is first used."""
+"""XLA flags; they must be set before JAX is first used."""
 
 import importlib.metadata
 import os
@@ -7,16 +7,16 @@ DISABLED = "--xla_disable_hlo_passes"
 TUNER = "--xla_gpu_experimental_enable_fusion_autotuner"
 
 VERSIONS_WITH_TUNER = ("0.10", "0.11")
-"""Of jaxlib: a flag that XLA does not know ends the process."""
+"""Versions of jaxlib whose XLA knows the flag `TUNER`; unknown flags abort the process."""
 
 
 def set_flags() -> None:
-    """Leaves out two searches of XLA that take most of its time where there are images on a GPU.
+    """Disables two searches of XLA that dominate compile times for images on GPUs.
 
-    One looks at sums that are divided by, as in a softmax or a layer norm, the other at all sums
-    and maxima. Both try every tiling of them. An array of images has five or more axes, and the
-    number of tilings is a product over axes. Flags of the user of the same name are left as they
-    are.
+    One pass looks for normalizations like softmax and layer norm, the other tunes the fusion of
+    all reductions. Both try every tiling, and the number of tilings is a product over axes, of
+    which arrays of images have five or more. Flags of the same name that the user has set are
+    kept.
     """
     _set(DISABLED, "triton-softmax-rewriter")
     version = importlib.metadata.version("jaxlib").split(".")

@@ -18,7 +18,7 @@ def demo(
 ) -> None:
     """Watch a filter learn to follow a disc in a few minutes, and compare it.
 
-    The same sensor and process with the best constant noise is what it must beat.
+    The baseline is the same sensor and process under the best constant noise.
 
     Example: filtrax demo --out runs/demo
     """

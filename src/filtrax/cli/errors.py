@@ -1,4 +1,4 @@
-"""How the program ends when something is wrong: one sentence, and an exit code."""
+"""Error handling of the command line: one sentence and an exit code."""
 
 import contextlib
 import os
@@ -14,18 +14,18 @@ from typer.core import TyperGroup
 from filtrax.cli import programs
 
 ANYWHERE = ("--debug", "--no-cache")
-"""Options of the program that may stand behind a verb, too."""
+"""Options of the program that are also accepted after a verb."""
 
 USER_ERROR = 2
 INTERRUPTED = 130
 
 
 class StoppedError(Exception):
-    """The user pressed Ctrl-C; the message says how to go on."""
+    """The user pressed Ctrl-C; the message says how to continue."""
 
 
 class Program(TyperGroup):
-    """The root of the command line. Errors of users end as a sentence, all others as they are."""
+    """The root command; prints user errors as one sentence and lets all others propagate."""
 
     def main(self, args: Sequence[str] | None = None, *positional: Any, **options: Any) -> Any:
         arguments = list(sys.argv[1:] if args is None else args)
@@ -33,7 +33,7 @@ class Program(TyperGroup):
         if "--no-cache" in arguments:
             programs.forget()
         arguments = [argument for argument in arguments if argument not in ANYWHERE] or ["--help"]
-        options["standalone_mode"] = False  # Exceptions shall arrive here.
+        options["standalone_mode"] = False  # Let exceptions propagate to here.
         try:
             code = super().main(arguments, *positional, **options)
         except Exception as error:
@@ -45,7 +45,7 @@ class Program(TyperGroup):
 
 
 def describe(error: Exception) -> tuple[str | None, int]:
-    """The sentence for an error and the exit code; None if it is no error of the user."""
+    """Returns message and exit code; the message is None unless the user can fix the error."""
     if isinstance(error, StoppedError):
         return str(error), INTERRUPTED
     if isinstance(error, typer.Abort):
@@ -55,7 +55,7 @@ def describe(error: Exception) -> tuple[str | None, int]:
 
 
 def _sentence(error: Exception) -> str | None:
-    usage = getattr(error, "format_message", None)  # The parser of the command line has it.
+    usage = getattr(error, "format_message", None)  # Errors of click's parser.
     if usage is not None:
         return _with_help(usage(), getattr(error, "ctx", None))
     if isinstance(error, OSError) and error.strerror:
@@ -75,13 +75,13 @@ def _with_help(message: str, context: Any) -> str:
 
 
 def say(sentence: str) -> None:
-    """Prints a sentence in red, in one line, where errors belong."""
+    """Prints a sentence in red to stderr, without wrapping."""
     Console(stderr=True, soft_wrap=True).print(Text(sentence, style="red"))
 
 
 @contextlib.contextmanager
 def interruptible(advice: str) -> Iterator[None]:
-    """Turns Ctrl-C into a sentence that says how to go on."""
+    """Turns Ctrl-C into a `StoppedError` that says how to continue."""
     try:
         yield
     except KeyboardInterrupt as error:

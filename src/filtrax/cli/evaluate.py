@@ -89,7 +89,7 @@ def _evaluate_drive(
 
 
 def _range(text: str | None) -> tuple[int, int] | None:
-    """Two whole numbers from a text like 0:1000."""
+    """Parses a range of frames like 0:1000."""
     if text is None:
         return None
     found = re.fullmatch(r"(\d+):(\d+)", text)
@@ -101,7 +101,7 @@ def _range(text: str | None) -> tuple[int, int] | None:
 
 
 def _print_windows(result: dict[str, Any]) -> None:
-    """The errors for each metre with their standard errors over windows."""
+    """Prints translation and rotation errors per metre with standard errors over windows."""
     units = {"translation_error": "m/m", "rotation_error": "deg/m"}
     for name, unit in units.items():
         found = result["windows"][name]

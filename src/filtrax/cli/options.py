@@ -1,4 +1,4 @@
-"""Options that several verbs have."""
+"""Options shared by several verbs."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""Further processes of a command, which share its folder and its device."""
+"""Helper processes of a command, which share its folder and its device."""
 
 import atexit
 import contextlib
@@ -13,17 +13,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 GRACE = 60.0
-"""Seconds that a process may go on after its time is over: until the end of an epoch."""
+"""Seconds that helpers may overrun their time limit, to finish an epoch, before they are killed."""
 
 MEMORY = 0.9
-"""The part of a device's memory that all processes have together."""
+"""The fraction of a device's memory that all processes share."""
 
 
 def share_device(count: int) -> None:
-    """Settings for so many processes on one device, this one and its helpers.
+    """Sets environment variables for `count` processes on one device, this one included.
 
-    They are read when JAX is first imported: none takes all the memory, and what one has compiled
-    the others need not. What the user has set stays as it is.
+    Must be called before JAX is first imported. Memory is divided evenly instead of preallocated,
+    and the processes share a compilation cache. Variables that the user has set are kept.
     """
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{MEMORY / count:.3f}")
@@ -35,10 +35,11 @@ def share_device(count: int) -> None:
 
 @contextlib.contextmanager
 def helpers(count: int, arguments: Sequence[str], seconds: float | None) -> Iterator[list[str]]:
-    """So many further processes of `filtrax ARGUMENTS`, from here until they end.
+    """Runs `count` processes of `filtrax ARGUMENTS` beside the block, and waits for them.
 
-    `seconds` is how long they have; None is for ever. Yields a list that has, afterwards, a
-    sentence for each that failed. An error or an interrupt in the block ends them, too.
+    Processes that run longer than `seconds` (None: no limit) plus `GRACE` are killed. Yields a
+    list that is filled, on exit, with one sentence for each process that failed. An exception or
+    an interrupt in the block kills all processes.
     """
     failures: list[str] = []
     end = None if seconds is None else time.monotonic() + seconds + GRACE
@@ -54,12 +55,12 @@ def helpers(count: int, arguments: Sequence[str], seconds: float | None) -> Iter
         finally:
             hanging = [process for process in processes if process.poll() is None]
             for process in hanging:
-                process.kill()  # its state is that of its last checkpoint
+                process.kill()  # it can resume from its last checkpoint
                 process.wait()
         for process, log in zip(processes, logs, strict=True):
             if process in hanging:
                 failures.append("A further process did not end in time, and was ended.")
-            elif process.returncode < 0:  # a signal ended it; it could not say why
+            elif process.returncode < 0:  # killed by a signal, so there is no message
                 failures.append(
                     f"A further process was ended by {signal.Signals(-process.returncode).name}: "
                     "if nobody did so, memory was short, and fewer --processes need less of it."

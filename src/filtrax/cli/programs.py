@@ -1,7 +1,7 @@
-"""Compiled programs that are kept between runs of the command line.
+"""The persistent compilation cache of the command line.
 
-Programs on a disk are code that later runs execute, so their folder is private to the user. Only
-the command line switches this on: `import filtrax` leaves JAX as the user has configured it.
+Cached programs are code that later runs execute, so their folder is private to the user. Only the
+command line enables the cache: `import filtrax` leaves JAX as the user has configured it.
 """
 
 import atexit
@@ -23,19 +23,19 @@ SETTINGS = {
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
 }
-"""All programs are kept: a run has many small ones, which add up to as long as the large ones."""
+"""Cache all programs: compiling many small ones takes as long in total as the large ones."""
 
 LARGEST = 2 * 1024**3
-"""Bytes of all programs together."""
+"""Default limit on the size of the cache in bytes."""
 
 FAULT = re.compile(r"Error (?:reading|writing) persistent compilation cache entry for '(.+?)'")
 
 
 def keep() -> None:
-    """Lets this process and its children keep their programs, where a private folder can be made.
+    """Enables the cache for this process and its children, if a private folder can be made.
 
-    The folder is `filtrax/programs` in the user's cache folder, or the one that the user has named
-    for JAX, which is not bounded then.
+    The folder is `filtrax/programs` in the user's cache folder, trimmed to `LARGEST` bytes at
+    exit; or `JAX_COMPILATION_CACHE_DIR`, if the user has set it, whose size is not limited.
     """
     if not os.environ.get(FOLDER):
         with contextlib.suppress(OSError, RuntimeError):
@@ -47,12 +47,12 @@ def keep() -> None:
 
 
 def forget() -> None:
-    """Makes this process and its children compile all that they run, and keep nothing."""
+    """Disables the cache for this process and its children."""
     os.environ[SWITCH] = "false"
 
 
 def default_folder() -> Path:
-    """The folder for programs where the user names none."""
+    """Returns the default folder of the cache, below `XDG_CACHE_HOME` or `~/.cache`."""
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     base = base if base.is_absolute() else Path("~/.cache").expanduser()
     return base / "filtrax" / "programs"
@@ -61,12 +61,12 @@ def default_folder() -> Path:
 def _keep_in(folder: Path) -> None:
     if make_private(folder):
         os.environ[FOLDER] = str(folder)
-        # Not by JAX, which looks at all programs whenever it adds one, and needs a lock for that.
+        # JAX can limit the size itself, but lists all programs under a lock for each new one.
         atexit.register(trim_if_changed, folder, folder.stat().st_mtime_ns)
 
 
 def make_private(folder: Path) -> bool:
-    """True if there is, or could be made, such a folder that the user alone can read and change."""
+    """Makes a folder with mode 700; False if it is no folder, not the user's, or not writable."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.lstat()
     own = not hasattr(os, "getuid") or status.st_uid == os.getuid()
@@ -77,10 +77,10 @@ def make_private(folder: Path) -> bool:
 
 
 def mending(folder: Path, show: Any) -> Any:
-    """A `warnings.showwarning` that deletes a damaged program, and says nothing of it.
+    """Returns a `warnings.showwarning` that silently deletes corrupt cache entries.
 
-    A program is damaged if a process was ended while it wrote it, or if the disk was full. JAX
-    compiles it anew, but does not replace what is there.
+    An entry is corrupt if a process was killed while it wrote it, or if the disk was full. JAX
+    warns and recompiles, but does not replace the entry.
     """
 
     def showwarning(message: Any, *details: Any, **options: Any) -> None:
@@ -96,14 +96,14 @@ def mending(folder: Path, show: Any) -> Any:
 
 
 def trim_if_changed(folder: Path, time: int, largest: int = LARGEST) -> None:
-    """Trims a folder unless nothing was added to it, or taken away, since that time."""
+    """Trims a folder if its modification time in nanoseconds is no longer `time`."""
     with contextlib.suppress(OSError):
         if folder.stat().st_mtime_ns != time:
             trim(folder, largest)
 
 
 def trim(folder: Path, largest: int = LARGEST) -> None:
-    """Deletes programs until the others have so many bytes; those used longest ago go first."""
+    """Deletes the least recently used programs until the rest fit into `largest` bytes."""
     total = 0
     for _, size, path in sorted(_files(folder), reverse=True):
         total += size
@@ -113,7 +113,7 @@ def trim(folder: Path, largest: int = LARGEST) -> None:
 
 
 def _files(folder: Path) -> Iterator[tuple[float, int, str]]:
-    """When each file was last used, as far as the file system notes it, its size and its path."""
+    """Yields time of last use (as far as recorded), size and path of each regular file."""
     with os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):  # another process may have deleted it

@@ -1,6 +1,7 @@
-"""How far a run has come: a bar on a terminal, one line per epoch elsewhere.
+"""Progress of a run: a bar on a terminal, one line per epoch elsewhere.
 
-Both are a `filtrax.lab.experiments.ensembles.Watch`, which is not imported here to keep help fast.
+Both implement `filtrax.lab.experiments.ensembles.Watch`, which is not imported here to keep help
+fast.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ Clock = Callable[[], float]
 
 
 class Stage:
-    """One stage of a run as it is seen from outside, with the time that it still needs."""
+    """The progress of one stage, with an estimate of the remaining time."""
 
     def __init__(self, name: str, num_epochs: int, num_steps_per_epoch: int, now: float):
         self.name = name
@@ -35,22 +36,22 @@ class Stage:
 
     @property
     def epoch(self) -> int:
-        """The last epoch that has ended; the first one is before training."""
+        """The last finished epoch; 0 before training."""
         return self.record["epoch"]
 
     @property
     def done(self) -> float:
-        """The number of epochs that are done, the part of the present one included."""
+        """The number of finished epochs, including the fraction of the current one."""
         return self.epoch + self.steps_done / max(self.num_steps_per_epoch, 1)
 
     def add(self, record: Mapping[str, Any], now: float) -> None:
-        """Takes note of an epoch that has ended."""
+        """Adds the record of a finished epoch."""
         self.record = record
         self.steps_done = 0
         self._marks.append((record["epoch"], now))
 
     def time_left(self, now: float) -> float | None:
-        """Seconds until the stage ends, or None while nothing can be known."""
+        """Estimates the seconds until the stage ends; None before two epochs were recorded."""
         if len(self._marks) < 2:
             return None
         # The first two epochs compile: one evaluates for the first time, the other trains.
@@ -60,7 +61,7 @@ class Stage:
         return max((self.num_epochs - last_epoch) * pace - (now - last_time), 0.0)
 
     def numbers(self) -> list[str]:
-        """Loss, validation metrics and rollbacks in words."""
+        """Describes loss, validation metrics and rollbacks of the last epoch."""
         members = self.record["members"]
         if not members:
             return []
@@ -110,7 +111,7 @@ class BarWatch:
         self._live.stop()
 
     def _finish_stage(self) -> None:
-        """Leaves one line of the stage that has ended."""
+        """Replaces the bar of a finished stage by one line."""
         stage, self._stage = self._stage, None
         if stage is not None and stage.epoch > 0:
             took = duration(self._clock() - stage.started)
@@ -172,14 +173,14 @@ class LineWatch:
 
 
 def watch(console: Console | None = None, clock: Clock = time.monotonic) -> BarWatch | LineWatch:
-    """The watch for a console, which is the one for errors unless said otherwise."""
+    """Returns a bar for a terminal and lines otherwise; the default console is stderr."""
     console = Console(stderr=True) if console is None else console
     return (BarWatch if console.is_terminal else LineWatch)(console, clock)
 
 
 @contextlib.contextmanager
 def counting(name: str, console: Console | None = None) -> Iterator[Callable[[int, int], None]]:
-    """A bar for work that counts; elsewhere than on a terminal there is nothing to see."""
+    """Shows a progress bar on a terminal, and nothing elsewhere; yields `update(done, total)`."""
     console = Console(stderr=True) if console is None else console
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task(name)
@@ -187,7 +188,7 @@ def counting(name: str, console: Console | None = None) -> Iterator[Callable[[in
 
 
 def duration(seconds: float) -> str:
-    """A time as 4:05 or 1:04:05."""
+    """Formats seconds as 4:05 or 1:04:05."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
@@ -198,7 +199,7 @@ def _epochs(stage: Stage) -> str:
 
 
 def _mean(rows: Sequence[Mapping[str, Any]], name: str) -> str:
-    """The mean of the numbers that there are; a diverged member has none."""
+    """Averages over members with a finite number; diverged members have none."""
     values = [row[name] for row in rows if row.get(name) is not None]
     finite = [float(value) for value in values if math.isfinite(value)]
     return number(sum(finite) / len(finite) if finite else None)

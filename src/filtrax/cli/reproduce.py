@@ -80,7 +80,7 @@ def reproduce(
     minutes: Annotated[
         float | None,
         typer.Option(
-            help="Stop after that time, at the end of an epoch; the same command goes on.",
+            help="Stop after this time, at the end of an epoch; repeat the command to continue.",
             min=0,
             show_default="no limit",
         ),

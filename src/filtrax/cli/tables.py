@@ -1,4 +1,4 @@
-"""Results as tables."""
+"""Tables of results."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,18 +21,18 @@ _NAMES = {
 
 
 def console() -> Console:
-    """Where tables are printed."""
+    """Returns the console for tables: as wide as a terminal, 160 columns for files."""
     console = Console()
-    return console if console.is_terminal else Console(width=160)  # A file is no narrow window.
+    return console if console.is_terminal else Console(width=160)  # Files need no wrapping.
 
 
 def metric_name(name: str) -> str:
-    """How a metric is called in tables, with its unit if it has one of its own."""
+    """Returns the display name of a metric, with its unit if it has one of its own."""
     return _NAMES.get(name, name.replace("_", " "))
 
 
 def number(value: SupportsFloat | None) -> str:
-    """A number with about as many digits as one reads; a dash where there is none."""
+    """Formats a number with three decimals or digits; a dash if it is missing or not finite."""
     if value is None or not math.isfinite(value):
         return "–"
     value = float(value)
@@ -40,7 +40,7 @@ def number(value: SupportsFloat | None) -> str:
 
 
 def number_with_error(value: SupportsFloat | None, error: SupportsFloat | None) -> str:
-    """A number and its standard error with equally many digits, if there is one."""
+    """Formats a number with its standard error, if both are finite."""
     if value is None or error is None or not (math.isfinite(value) and math.isfinite(error)):
         return number(value)
     value, error = float(value), float(error)
@@ -48,7 +48,7 @@ def number_with_error(value: SupportsFloat | None, error: SupportsFloat | None) 
 
 
 def print_metrics(result: Mapping[str, Any], *, members: bool = False) -> None:
-    """Prints mean and standard error of the metrics, perhaps with those of each member."""
+    """Prints mean and standard error of all metrics, and optionally those of each member."""
     count = len(result["members"])
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("metric")
@@ -64,7 +64,7 @@ def print_metrics(result: Mapping[str, Any], *, members: bool = False) -> None:
 
 
 def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Prints rows with a name and the same numbers each."""
+    """Prints a table; all rows have a "name" and the keys of the first row."""
     table = Table(box=box.SIMPLE_HEAD)
     names = [name for name in rows[0] if name != "name"]
     table.add_column("")
@@ -76,9 +76,9 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _name_among(metrics: Mapping[str, Any], name: str) -> str:
-    """The name of a metric among others.
+    """Returns the display name of a metric among others.
 
-    States that have an error of rotation hold angles beside lengths, and their distance adds both.
+    The distance of states with a rotation error adds lengths and angles, and is marked as such.
     """
     mixed = name == "distance" and "rotation_error" in metrics
     return f"{metric_name(name)} (mixed units)" if mixed else metric_name(name)

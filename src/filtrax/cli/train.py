@@ -38,21 +38,21 @@ def train(
     ] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(help="Go on with an interrupted run.", metavar="RUN", show_default=False),
+        typer.Option(help="Resume an interrupted run.", metavar="RUN", show_default=False),
     ] = None,
     devices: Annotated[
         Literal["one", "all"],
         typer.Option(help="Train on one device, or on all that are visible at once."),
     ] = "one",
     print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print all settings as TOML and end.")
+        bool, typer.Option("--print-config", help="Print all settings as TOML and exit.")
     ] = False,
 ) -> None:
-    """Train a filter and write everything about it into one folder.
+    """Train a filter, and write its configuration, logs, weights and results into one folder.
 
     Example: filtrax train --set filter.kind=ukf --set num_seeds=5 --out runs/ukf
 
-    A file to begin with: filtrax train --print-config > my.toml
+    A file to start from: filtrax train --print-config > my.toml
     """
     if resume is None:
         experiment, folder = _begin(config, overrides or [], out)

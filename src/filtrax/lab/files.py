@@ -1,4 +1,4 @@
-"""Text and JSON files: complete or not there, and one sentence where a disk refuses."""
+"""Atomic writes of text and JSON files, with clear errors."""
 
 import contextlib
 import errno
@@ -16,12 +16,12 @@ _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 class RecordError(OSError):
-    """A file of a run that could not be written or read: one sentence that says what to do."""
+    """A file could not be written or read; the message says what to do."""
 
 
 @contextlib.contextmanager
 def writing(path: str | os.PathLike) -> Iterator[None]:
-    """Turns the refusal of a disk into one clear sentence."""
+    """Turns an `OSError` into a `RecordError` with a clear message."""
     try:
         yield
     except RecordError:
@@ -31,13 +31,13 @@ def writing(path: str | os.PathLike) -> Iterator[None]:
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
-    """Writes a file that is either complete or not there."""
+    """Writes a text file atomically; raises `RecordError` if it fails."""
     with writing(path):
         replace(Path(path), text)
 
 
 def read_json(path: str | os.PathLike) -> Any:
-    """The content of a JSON file of a run."""
+    """Reads a JSON file; raises `RecordError` if it is missing or damaged."""
     path = Path(path)
     if not path.is_file():
         raise RecordError(f"There is no {path.name} in {path.parent}.")
@@ -48,15 +48,15 @@ def read_json(path: str | os.PathLike) -> Any:
 
 
 def as_json(content: Any, indent: int | None = None) -> str:
-    """JSON of mappings, lists, texts and numbers, those of NumPy and JAX included.
+    """Serializes mappings, sequences, strings, paths and numbers, including arrays, as JSON.
 
-    JSON knows neither NaN nor infinity: such numbers become null.
+    NaN and infinities, which JSON lacks, become null.
     """
     return json.dumps(_plain(content), indent=indent, allow_nan=False)
 
 
 def refused(path: str | os.PathLike, error: OSError, advice: str = "") -> RecordError:
-    """The error that says why a file could not be written, and what to do."""
+    """Makes the `RecordError` for a failed write, with its reason and advice."""
     if error.errno in _FULL:
         reason = f"The disk is full: {path} could not be written. Free some space."
     elif error.errno in _FORBIDDEN:
@@ -85,5 +85,5 @@ def _plain(content: Any) -> Any:
 
 
 def replace(path: Path, text: str) -> None:
-    """Writes a text file in one go, in the place of the one that is there."""
+    """Writes a text file atomically, replacing an existing one."""
     write_whole(path, lambda file: file.write(text.encode()))

@@ -1,4 +1,4 @@
-"""Where a run comes from: versions, commit, device, seed and command."""
+"""The provenance of a run: versions, commit, device, seed and command."""
 
 import importlib.metadata
 import os
@@ -15,20 +15,20 @@ import jax
 import filtrax
 
 GOLDEN = 1
-"""The version of the golden numbers (`tests/golden`). It is raised with every change of what a seed
-gives, and records of one version belong together. Records without one have version 1."""
+"""The version of the golden numbers (`tests/golden`), raised whenever the results of a seed change.
+Only records of one version are comparable. Records without one have version 1."""
 
 _PACKAGE = Path(filtrax.__file__)
 _PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 
 
 def provenance(*, seed: int, command: str | None = None) -> dict[str, Any]:
-    """What is needed to make a run again, besides its configuration.
+    """Returns all that is needed to repeat a run, besides its configuration.
 
     **Arguments:**
 
     - `seed`: the seed of the run.
-    - `command`: how the run was started; if None, the arguments of this process.
+    - `command`: the command that started the run; if None, that of this process.
     """
     commit, dirty = _commit()
     devices = jax.devices()
@@ -58,9 +58,9 @@ def _command() -> str:
 
 
 def without_folders(value: Any) -> Any:
-    """Arguments or settings in which an absolute path is its name alone, also behind KEY=.
+    """Replaces absolute paths in arguments or settings by their last part, also in KEY=PATH.
 
-    Such a path means nothing on another machine, and may tell who the user is.
+    Absolute paths mean nothing on another machine, and may reveal the user's name.
     """
     if isinstance(value, dict):
         return {name: without_folders(each) for name, each in value.items()}
@@ -74,13 +74,13 @@ def without_folders(value: Any) -> Any:
 
 
 def _commit() -> tuple[str | None, bool | None]:
-    """The commit of this package, and whether its files were changed since.
+    """Returns the commit of this package, and True if tracked files have changed since.
 
-    A package that was installed into somebody else's work tree is no part of it, so the commit
-    counts only if git knows its very files.
+    Both are None if git does not track the files of this package, as when it is installed into
+    another project's work tree.
     """
     named = os.environ.get("FILTRAX_COMMIT")
-    if named:  # said on purpose, as for a copy of the files on another machine
+    if named:  # set by the user, as for a copy without git on another machine
         return named, None
     if _git("ls-files", "--error-unmatch", _PACKAGE.name) is None:
         return None, None
@@ -89,7 +89,7 @@ def _commit() -> tuple[str | None, bool | None]:
 
 
 def _git(*arguments: str) -> str | None:
-    """What git says in the folder of this package; None if it cannot answer."""
+    """Runs git in the folder of this package; returns its output, or None if it fails."""
     try:
         done = subprocess.run(
             ["git", *arguments],

@@ -1,4 +1,4 @@
-"""Calibration: stated uncertainty against errors and innovations."""
+"""Calibration: pictures that show if the uncertainty that a filter states is true."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`filtrax data`: what there is to train on."""
+"""`filtrax data`: look at data sets, and export them."""
 
 import typer
 

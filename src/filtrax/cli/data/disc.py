@@ -47,7 +47,7 @@ def disc(
 
 
 def _summary(task: "AbstractTask", split: str) -> str:
-    """Sizes of a part of the data, and how much of the target can be seen."""
+    """Describes the size of a split, and how often the target is visible."""
     import jax
     import numpy as np
 

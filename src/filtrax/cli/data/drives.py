@@ -1,4 +1,4 @@
-"""What the verbs for drives share: options, a table, previews."""
+"""Options, table and previews shared by the verbs for drives."""
 
 import re
 from collections.abc import Sequence
@@ -28,16 +28,16 @@ SEQUENCES = Annotated[
 SIZE = Annotated[str, typer.Option(metavar="HxW", help="Height and width of images in pixels.")]
 
 NUM_ANIMATED = 4
-"""Drives in an animation; more are not seen at once."""
+"""The largest number of drives side by side in an animation."""
 
 
 def drive_numbers(given: Sequence[str] | None) -> list[str]:
-    """The numbers as KITTI writes them, with two digits, each once."""
+    """Returns drive numbers with two digits, as in KITTI's file names, without duplicates."""
     return list(dict.fromkeys(text.zfill(2) for text in given or ()))
 
 
 def image_size(text: str) -> tuple[int, int]:
-    """Height and width of a text like 50x150."""
+    """Parses height and width in pixels, as in 50x150."""
     match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
     if match is None:
         raise ValueError(f"A size must be height x width in pixels, as in 50x150, got {text!r}.")
@@ -45,7 +45,7 @@ def image_size(text: str) -> tuple[int, int]:
 
 
 def preview_drives(drives: Sequence["Drive"], path: Path | None) -> None:
-    """Draws the drives if a file is wished for."""
+    """Draws the drives into a file, if a path is given."""
     from filtrax.lab.tasks.kitti.recordings import preview
 
     draw_preview(
@@ -56,7 +56,7 @@ def preview_drives(drives: Sequence["Drive"], path: Path | None) -> None:
 
 
 def print_drives(title: str, drives: Sequence["Drive"], sources: Sequence[str]) -> None:
-    """Prints a row per drive; `sources` tells where the times of each come from."""
+    """Prints one row per drive; `sources` name where the time stamps of each come from."""
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("drive", "frames", "cameras", "size", "length", "speed", "heading rate", "times"):
         table.add_column(name, justify="left" if name in ("cameras", "times") else "right")

@@ -1,4 +1,4 @@
-"""Options that the verbs for data share, and what they do."""
+"""Options shared by the verbs for data, and their implementation."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -32,18 +32,18 @@ EXPORT = Annotated[
 
 Task = TypeVar("Task")
 Progress = Callable[[int, int], None]
-"""Called with how many sequences are done, and how many there are."""
+"""Callback that gets the number of finished sequences and their total."""
 
 
 def read_task(kind: type[Task], settings: Sequence[str] | None) -> Task:
-    """A task with these settings, which may also be written as for a whole experiment."""
+    """Builds a task from assignments like "num_test=50" or "task.num_test=50"."""
     from filtrax.lab.config import read
 
     return read(kind, None, [text.removeprefix("task.") for text in settings or ()])
 
 
 def check_preview(path: Path | None) -> None:
-    """Raises before the work begins if the file of a preview is of the wrong kind."""
+    """Raises `ValueError` unless the path of a preview, if any, ends in .png or .gif."""
     if path is not None and path.suffix.lower() not in (".png", ".gif"):
         raise ValueError(f"A preview must be a .png or .gif file, got {path}.")
 
@@ -51,7 +51,7 @@ def check_preview(path: Path | None) -> None:
 def draw_preview(
     path: Path | None, *, sheet: Callable[[Path], None], animation: Callable[[Path], None]
 ) -> None:
-    """Draws what the name of the file asks for, if there is one."""
+    """Draws a contact sheet (.png) or an animation (any other suffix), if a path is given."""
     if path is None:
         return
     draw = sheet if path.suffix.lower() == ".png" else animation
@@ -60,7 +60,7 @@ def draw_preview(
 
 
 def write_files(folder: Path | None, write: Callable[[Path, Progress], None]) -> None:
-    """Writes sequences into the folder, if there is one."""
+    """Writes sequences into the folder, if one is given, with a progress bar."""
     if folder is None:
         return
     with counting("Sequences") as progress:

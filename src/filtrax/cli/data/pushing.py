@@ -91,7 +91,7 @@ def pushing(
 
 
 def _recorded(paths: list[Path]) -> "Sequences":
-    """One sequence of trials."""
+    """Joins recorded trials with one object into one sequence."""
     from filtrax._checks import check_known
     from filtrax.lab.tasks.pushing.disturbances import real_friction
     from filtrax.lab.tasks.pushing.recordings.sequences import recorded
@@ -113,7 +113,7 @@ def _recorded(paths: list[Path]) -> "Sequences":
 
 
 def _in_a_scene(sequences: "Sequences") -> "Trajectory":
-    """The sequence with colours, light and an arm, which recordings do not tell."""
+    """Adds random colours, light and an arm, which recordings lack, so that it can be drawn."""
     import jax
     import jax.random as jr
 
@@ -126,7 +126,7 @@ def _in_a_scene(sequences: "Sequences") -> "Trajectory":
 
 
 def _summary(title: str, sequences: "Sequences") -> Table:
-    """What happens to each object."""
+    """Summarizes contact, motion and friction in a table with one row per object."""
     import numpy as np
 
     from filtrax.lab.tasks.pushing.shapes import NAMES

@@ -1,4 +1,4 @@
-"""`filtrax data pushing --validate`: how well physics and simulator predict real pushes."""
+"""`filtrax data pushing --validate`: compare physics and simulator with real pushes."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def print_validation(place: Path, *, seed: int, residual: bool) -> None:
-    """Prints errors of models on real pushes.
+    """Prints the errors of all models on held-out real pushes.
 
-    One half of the pushes with each object is fitted, the other predicted.
+    Half of the pushes with each object are used for fitting, the other half for testing.
     """
     from filtrax.lab.tasks.pushing.residual import ResidualTraining
     from filtrax.lab.tasks.pushing.validation import QUANTILES, validate
@@ -39,7 +39,7 @@ def print_validation(place: Path, *, seed: int, residual: bool) -> None:
 
 
 def _errors(found: "Validation", quantile: int) -> Table:
-    """A row per part of the pushes and a column per model."""
+    """Tabulates a quantile of the errors: one row per subset of pushes, one column per model."""
     import numpy as np
 
     title = "Median" if quantile == 50 else f"{quantile}th percentile"
@@ -57,7 +57,7 @@ def _errors(found: "Validation", quantile: int) -> Table:
 
 
 def _fitted(found: "Validation") -> Table:
-    """What was fitted to the pushes with each object."""
+    """Tabulates the fitted parameters, one row per object."""
     import numpy as np
 
     *_, (model, calibration) = found.calibrations.items()
@@ -82,7 +82,7 @@ def _fitted(found: "Validation") -> Table:
 
 
 def _simulator(found: "Validation") -> Table:
-    """Whether simulated pushes are as uncertain as real ones."""
+    """Compares the spread of real and simulated pushes, one row per object."""
     from filtrax.lab.tasks.pushing.agreement import QUANTILES
     from filtrax.lab.tasks.pushing.validation import SIMULATED
 

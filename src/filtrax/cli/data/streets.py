@@ -17,7 +17,7 @@ from filtrax.cli.data.options import PREVIEW, check_preview
 from filtrax.cli.progress import counting
 
 NUM_FRAMES = 1000
-"""Of a drive of the driver model; a test compares it with the generator's, which loads slowly."""
+"""Default length of a drive. Copied from the generator, which is slow to import; tested."""
 
 
 def streets(
@@ -76,7 +76,7 @@ def streets(
             )
         with counting(f"Drive {name}, written") as progress:
             write_drive(drive, out, progress=progress)
-        # From here on the images are on the disk, where they are also found in training.
+        # Read the drive back, so that its images are mapped from disk, as in training.
         drives.append(read_drive(out, name, image_size=height_and_width, cameras=names_of_cameras))
     source = "driver model" if poses is None else str(poses)
     print_drives(f"{out}, generated along {source}", drives, ["file"] * len(drives))
@@ -84,7 +84,7 @@ def streets(
 
 
 def _names(out: Path, poses: Path | None, sequence: list[str] | None) -> list[str]:
-    """The drives to be written, each of them one that can be driven and is not there yet."""
+    """Returns the drives to write; raises if one is unknown or exists already."""
     from filtrax._checks import check_known
     from filtrax.lab.tasks.kitti.recordings.files import check_absent
     from filtrax.lab.tasks.kitti.streets import street_names

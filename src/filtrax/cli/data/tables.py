@@ -1,11 +1,11 @@
-"""How the verbs for data print tables."""
+"""Tables of the verbs for data."""
 
 from rich import box
 from rich.table import Table
 
 
 def table_of_numbers(title: str, label: str, *columns: str) -> Table:
-    """A table without rows; the first column has labels, the others numbers."""
+    """Makes an empty table with one column of labels and right-aligned columns of numbers."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column(label)
     for column in columns:

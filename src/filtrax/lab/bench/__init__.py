@@ -1,4 +1,4 @@
-"""How long everything takes: measurements, floors, peers, records, and the page of them."""
+"""Benchmarks: timings of filters and training, lower bounds, other libraries, and a page."""
 
 from filtrax.lab.bench.page import write_page
 from filtrax.lab.bench.running import run_suite

@@ -1,4 +1,4 @@
-"""What is timed: a call that returns when its work is done, and what is known of its program."""
+"""Timed calls, which block until their work is done, and their compiled programs."""
 
 import dataclasses
 import time
@@ -11,13 +11,13 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """Work that can be repeated.
+    """A repeatable unit of work.
 
     Attributes:
-        run: Does the work, and returns what came out once it is there.
-        program: The compiled program of JAX, which knows its operations and its memory; None
-            for libraries that do not compile.
-        compile_seconds: How long tracing and compiling took, where that is known.
+        run: Does the work, and returns its result once it is ready.
+        program: The compiled JAX program, for its operations and memory; None for other
+            libraries.
+        compile_seconds: Time of tracing and compiling; None if unknown.
     """
 
     run: Callable[[], Any]
@@ -26,7 +26,7 @@ class Call:
 
     @property
     def memory_bytes(self) -> int | None:
-        """What the program holds at once: arguments, results and all in between."""
+        """Memory of arguments, results and temporaries together; None without a program."""
         analysis = None if self.program is None else self.program.memory_analysis()
         if analysis is None:
             return None
@@ -35,15 +35,15 @@ class Call:
 
 
 def compiled(function: Callable, *arguments: Any) -> Call:
-    """A function of arrays as a compiled call."""
+    """Compiles a function for the given arguments."""
     program, seconds = compile_timed(lambda: jax.jit(function).lower(*arguments))
     return Call(lambda: jax.block_until_ready(program(*arguments)), program, seconds)
 
 
 def compile_timed(lower: Callable[[], Any]) -> tuple[Any, float | None]:
-    """A compiled program, and how long tracing and compiling took.
+    """Compiles a lowered program, and times tracing and compiling in seconds.
 
-    That is not known where JAX keeps compiled programs: it may just have read a file.
+    The time is None with a persistent compilation cache, from which the program may have come.
     """
     began = time.perf_counter()
     program = lower().compile()
@@ -52,21 +52,21 @@ def compile_timed(lower: Callable[[], Any]) -> tuple[Any, float | None]:
 
 
 def value_and_gradient(loss: Callable, *arguments: Any) -> Call:
-    """The loss with its gradient by the first argument."""
+    """Compiles the loss and its gradient with respect to the first argument."""
     return compiled(jax.value_and_grad(loss), *arguments)
 
 
 class DisagreementError(Exception):
-    """Two libraries were to do the same work, and did not."""
+    """Two libraries gave different results for the same problem."""
 
 
 def check_agreement(
     name: str, ours: Any, theirs: Any, *, value: float = 1e-3, gradient: float = 2e-2
 ) -> None:
-    """Raises unless value and gradient of another library are ours.
+    """Raises `DisagreementError` unless value and gradient of another library agree with ours.
 
-    `value` and `gradient` are the largest relative errors; that of a gradient counts for each
-    array of parameters by itself. A library without gradients returns the value alone.
+    `value` and `gradient` are the largest relative errors; gradients are compared for each array
+    of parameters separately. A library without gradients returns only the value.
     """
     if not isinstance(theirs, tuple):
         ours, theirs = (ours[0], {}), (theirs, {})

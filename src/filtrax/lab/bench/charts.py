@@ -1,4 +1,4 @@
-"""Pictures of how cost grows."""
+"""Charts of run time over problem size."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ LABELS = {
 
 
 def growth_charts(measured: Mapping[str, Record]) -> dict[str, str]:
-    """A picture for each axis along which there are at least two sizes."""
+    """Draws an SVG chart for each axis along which at least two sizes were measured."""
     charts = {}
     for axis in AXES:
         lines = _lines(measured, axis)
@@ -28,7 +28,7 @@ def growth_charts(measured: Mapping[str, Record]) -> dict[str, str]:
 
 
 def _lines(measured: Mapping[str, Record], axis: str) -> dict[str, list[Record]]:
-    """Of each filter its measurements along an axis, in order; those with two sizes or more."""
+    """Returns measurements along an axis by filter, sorted by size; at least two sizes each."""
     base = vars(BASE)
     found: dict[str, list[Record]] = {}
     for one in measured.values():

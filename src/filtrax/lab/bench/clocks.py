@@ -1,4 +1,4 @@
-"""Times of calls that take turns, so that a machine that slows down slows all of them down."""
+"""Interleaved timing, so that a machine that slows down affects all calls alike."""
 
 import gc
 import time
@@ -9,13 +9,13 @@ import numpy as np
 
 Clock = Callable[[], float]
 Rounds = list[list[float]]
-"""The times of one call, in seconds: of each round those of its turn."""
+"""The times of one call in seconds: one list per round."""
 
 DIGITS = 4
-"""So many digits of a number are kept: times are not known better."""
+"""Significant digits of recorded numbers; times are not more accurate."""
 
 SECONDS_PER_TURN = 0.02
-"""A quick call is repeated in its turn for about that long, so that it is seen as often."""
+"""Quick calls are repeated for about this long in each round, to measure them often enough."""
 
 
 def interleaved(
@@ -26,11 +26,11 @@ def interleaved(
     most: int = 100,
     clock: Clock = time.perf_counter,
 ) -> dict[str, Rounds]:
-    """The times of each call, in rounds in which each has one turn.
+    """Times all calls in rounds in which each has one turn.
 
-    Rounds go on for some seconds, but there are at least `least` and at most `most` of them. Calls
-    are warmed up before. The first of a round changes, because who comes after a large one finds
-    other things in the caches. Garbage is collected between rounds only.
+    Rounds continue for `seconds`, with at least `least` and at most `most` rounds. Calls are
+    warmed up first. The order rotates, because a call that follows a large one finds colder
+    caches. Garbage is collected only between rounds.
     """
     counts = {name: _calls_per_turn(call, clock) for name, call in calls.items()}
     names = list(calls)
@@ -69,7 +69,7 @@ def _turn(call: Callable[[], Any], count: int, clock: Clock) -> list[float]:
 
 
 def summary(rounds: Rounds) -> dict[str, Any]:
-    """Median and spread of some times, in seconds."""
+    """Summarizes times in seconds by median, quartiles, 99th percentile, minimum and count."""
     times = np.concatenate(rounds)
     low, median, high, late = np.quantile(times, (0.25, 0.5, 0.75, 0.99))
     return {
@@ -82,7 +82,7 @@ def summary(rounds: Rounds) -> dict[str, Any]:
 
 
 def ratio(ours: Rounds, theirs: Rounds) -> dict[str, Any]:
-    """Our time as a part of another: of the medians, and its spread over rounds."""
+    """Returns our time divided by another: the ratio of medians, and its quartiles over rounds."""
     pairs = zip(ours, theirs, strict=True)
     rounds = [np.median(mine) / np.median(other) for mine, other in pairs]
     medians = [np.median(np.concatenate(each)) for each in (ours, theirs)]
@@ -94,5 +94,5 @@ def ratio(ours: Rounds, theirs: Rounds) -> dict[str, Any]:
 
 
 def rounded(value: float | int) -> float:
-    """A number with the digits that are kept."""
+    """Rounds a number to `DIGITS` significant digits."""
     return float(f"{value:.{DIGITS}g}")

@@ -1,13 +1,13 @@
-"""What a compiled program must do: operations, bytes and launches, loops included.
+"""Operations, bytes and launches of a compiled program, loops included.
 
-XLA's own `cost_analysis` counts the body of a loop once, whatever the number of its steps, so the
-text of the compiled program is read instead. Counted are
+XLA's own `cost_analysis` counts the body of a loop once, whatever its trip count, so this module
+parses the text of the compiled program (HLO). It counts
 
-- operations: one per element of elementwise instructions, two per multiplication and addition of
-  products and convolutions, those of a factorization or a substitution of matrices;
+- operations: one per element of elementwise instructions, two per multiply-add of products and
+  convolutions, and those of factorizations and triangular solves;
 - bytes: arguments, results, and what loops read from and write into arrays that outlive a step.
-  This is what must pass through the memory even if nothing else ever left the chip;
-- launches: instructions that are a call of their own on the device.
+  These must pass through memory even if everything else stayed on the chip;
+- launches: instructions that run as a kernel of their own on the device.
 """
 
 import dataclasses
@@ -34,19 +34,19 @@ _FREE = {
     *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "iota"),
     *("opt-barrier", "partition-id", "replica-id", "get-dimension-size", "domain"),
 }
-"""Instructions that nothing is done for when the program runs."""
+"""Instructions without cost at run time."""
 
 _MOVES = {
     *("copy", "broadcast", "reshape", "transpose", "slice", "concatenate", "pad", "reverse"),
     *("dynamic-slice", "dynamic-update-slice", "gather", "scatter", "bitcast-convert"),
     *("copy-start", "copy-done", "all-gather", "all-to-all", "send", "recv"),
 }
-"""Instructions that move numbers and compute none."""
+"""Instructions that move data without arithmetic."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """What a program does in one call."""
+    """The costs of one call of a program."""
 
     operations: float | int = 0
     bytes: float | int = 0
@@ -60,7 +60,7 @@ class Costs:
         )
 
     def times(self, count: float | int) -> "Costs":
-        """The costs of several calls."""
+        """Returns the costs of `count` calls."""
         return Costs(self.operations * count, self.bytes * count, self.launches * count)
 
 
@@ -100,12 +100,12 @@ Computation = dict[str, _Instruction]
 
 
 def program_costs(program: Any) -> Costs:
-    """The costs of a compiled program of JAX."""
+    """Counts the costs of a compiled JAX program."""
     return text_costs(program.as_text())
 
 
 def text_costs(text: str) -> Costs:
-    """The costs of a compiled program that is given as the text of its instructions."""
+    """Counts the costs of a compiled program from its HLO text."""
     computations, entry = _parse(text)
     main = computations[entry]
     passed = sum(one.bytes for one in main.values() if one.opcode == "parameter" or one.is_root)
@@ -146,7 +146,7 @@ def _shapes(text: str) -> tuple[_Shape, ...]:
 
 
 class _Counter:
-    """Walks through computations as they are executed."""
+    """Adds up the costs of computations in the way in which they are called."""
 
     def __init__(self, computations: dict[str, Computation]):
         self.computations = computations
@@ -196,9 +196,9 @@ class _Counter:
 
 
 def _moved(one: _Instruction, computation: Computation) -> float | int:
-    """The bytes that a step of a loop takes from or puts into an array that outlives it.
+    """Counts the bytes that one step of a loop reads from or writes to arrays that outlive it.
 
-    A loop that is one kernel does that with its operands and results.
+    A loop compiled into one kernel reads its operands and writes its results.
     """
     if _is_loop(one):
         operands = (computation[name].bytes for name in one.operands if name in computation)
@@ -227,7 +227,7 @@ def _operand(one: _Instruction, number: int, computation: Computation) -> _Shape
 
 
 def _dot(one: _Instruction, computation: Computation) -> float:
-    """A product; a library's has its axes in quotes, and its memory as a second result."""
+    """Counts a matrix product; library calls quote their axes and return a workspace as well."""
     left, result = _operand(one, 0, computation), one.shapes[0].elements
     contracted = _CONTRACTED.search(one.text)
     if left is None or contracted is None:
@@ -258,7 +258,7 @@ def _sort(one: _Instruction, computation: Computation) -> float:
 
 
 def _library(one: _Instruction, computation: Computation) -> float:
-    """A call of a library: a factorization, a substitution or a product of matrices."""
+    """Counts a library call: a factorization, triangular solve, product or convolution."""
     left, right = _operand(one, 0, computation), _operand(one, 1, computation)
     if left is None or len(left.sizes) < 2:
         return 0.0

@@ -1,6 +1,6 @@
-"""What is measured: value and gradient of a batch, and one step of a loop.
+"""Benchmarks of filters: value and gradient of a batch, and single online steps.
 
-Training is measured in `filtrax.lab.bench.trainings`.
+Benchmarks of training are in `filtrax.lab.bench.trainings`.
 """
 
 import dataclasses
@@ -24,22 +24,22 @@ from filtrax.lab.bench.problems import DRAWN_FILTERS, Problem, Sizes
 
 OURS = "filtrax"
 PLAIN, KEPT, RECOMPUTED = "filtrax plain loop", "filtrax kept", "filtrax recomputed"
-"""Our other ways: without kernels; what the backward pass needs kept or made again."""
+"""Variants of ours: without kernels, with stored residuals, and with recomputed residuals."""
 
 DRAWS = 4
-"""Runs with other random numbers that tell how far two filters that draw may be apart."""
+"""Repeated runs of another library, whose spread bounds the difference of random filters."""
 
 Record = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Conditions:
-    """Under which measurements are made.
+    """The conditions of measurements.
 
     Attributes:
-        peaks: Of the device.
+        peaks: The best rates of the device.
         peers: Other libraries by name.
-        seconds: How long each set of calls takes turns.
+        seconds: The time for each measurement, shared by its calls.
     """
 
     peaks: Peaks
@@ -53,11 +53,11 @@ class Measurement(Protocol):
 
     @property
     def name(self) -> str:
-        """Says what is measured, with its sizes; patterns choose by it."""
+        """The unique name of the measurement with its sizes, which `only` patterns match."""
         ...
 
     def measure(self, conditions: Conditions) -> Record:
-        """Measures it."""
+        """Measures, and returns the numbers of a record."""
         ...
 
 
@@ -67,9 +67,9 @@ class Gradient:
 
     Attributes:
         filter: One of `problems.FILTERS`.
-        sizes: Of the problem.
-        ways: Further ways of ours to measure.
-        peers: Libraries to compare with, those of them that are there and have the filter.
+        sizes: The sizes of the problem.
+        ways: Further variants of ours: `PLAIN`, `KEPT` or `RECOMPUTED`.
+        peers: Libraries to compare with, if they are installed and have the filter.
     """
 
     filter: str
@@ -79,11 +79,11 @@ class Gradient:
 
     @property
     def name(self) -> str:
-        """Says what is measured, with its sizes."""
+        """The name of the measurement with its sizes."""
         return f"gradient/{self.filter}/{self.sizes.name(self.filter in DRAWN_FILTERS)}"
 
     def measure(self, conditions: Conditions) -> Record:
-        """Times, compile times, memory and floor."""
+        """Measures run times, compile times, memory and floor, after comparing the results."""
         problem = problems.make_problem(self.sizes)
         calls = {OURS: ours(self.filter, problem)}
         calls |= {way: ours(self.filter, problem, way) for way in self.ways}
@@ -103,7 +103,7 @@ class Gradient:
 
 
 def ours(name: str, problem: Problem, way: str = OURS) -> Call:
-    """Value and gradient by one of our ways."""
+    """Compiles value and gradient in one of our variants."""
     arguments = problems.arguments_of(problem)
     recompute = {OURS: None, PLAIN: None, KEPT: False, RECOMPUTED: True}[way]
     loss = problems.loss_of(name, problem.sizes, recompute)
@@ -112,7 +112,10 @@ def ours(name: str, problem: Problem, way: str = OURS) -> Call:
 
 
 def check_draws(name: str, value: Any, values: list[Any]) -> None:
-    """Raises unless a value is where those of another filter of the same kind scatter."""
+    """Raises unless a value is within the scatter of those of another random filter.
+
+    The tolerance is six standard deviations plus one percent.
+    """
     mean = float(np.mean(values))
     spread = 6 * float(np.std(values, ddof=1)) + 1e-2 * abs(mean)
     check_agreement(name, (value, {}), mean, value=spread / abs(float(value)))
@@ -120,7 +123,7 @@ def check_draws(name: str, value: Any, values: list[Any]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Online:
-    """One step of a loop that gets a reading at a time, as a robot has it."""
+    """One step of an online filter, which gets one reading at a time, as on a robot."""
 
     filter: str
     sizes: Sizes
@@ -128,12 +131,12 @@ class Online:
 
     @property
     def name(self) -> str:
-        """Says what is measured, with its sizes."""
+        """The name of the measurement with its sizes."""
         sizes = self.sizes.name(self.filter in DRAWN_FILTERS)
         return f"online/{self.filter}/{sizes}"
 
     def measure(self, conditions: Conditions) -> Record:
-        """Times of single steps; their 99th percentile is in the summary."""
+        """Measures single steps; the summary has their 99th percentile, too."""
         problem = problems.make_problem(self.sizes)
         makers: dict[str, Callable[[], Call]] = {OURS: lambda: online_step(self.filter, problem)}
         for name in self.peers:
@@ -145,7 +148,7 @@ class Online:
         return _described("online", self.filter, self.sizes) | timed(calls, conditions)
 
     def _check(self, makers: Mapping[str, Callable[[], Call]]) -> None:
-        """Runs all of them over some readings, and compares the means that they end with."""
+        """Runs all of them over five readings, and compares the final means."""
         if len(makers) == 1:
             return
         means = {}
@@ -157,7 +160,7 @@ class Online:
 
 
 def online_step(name: str, problem: Problem) -> Call:
-    """A step of our loop; it returns the mean, once it is there."""
+    """Returns a call that makes one online step of ours, and blocks until its mean is ready."""
     model = problems.make_model(problems.arguments_of(problem)[0])
     loop = online(problems.make_filter(name, problem.sizes), model)
     size = problem.sizes.state
@@ -176,7 +179,7 @@ def online_step(name: str, problem: Problem) -> Call:
 
 
 def timed(calls: Mapping[str, Call], conditions: Conditions) -> Record:
-    """Times of calls that take turns, ours against each other one, and what ours must take."""
+    """Times interleaved calls, with the ratios of ours to the others, and our lower bound."""
     times = interleaved(
         {name: call.run for name, call in calls.items()}, seconds=conditions.seconds
     )
@@ -189,7 +192,7 @@ def timed(calls: Mapping[str, Call], conditions: Conditions) -> Record:
     program = calls[OURS].program
     if program is not None:
         costs = program_costs(program)
-        if PLAIN in calls:  # does the same, and none of it inside of kernels, which hide it
+        if PLAIN in calls:  # the same operations, but none hidden inside of kernels
             hidden = program_costs(calls[PLAIN].program).operations
             costs = dataclasses.replace(costs, operations=max(costs.operations, hidden))
         record["costs"] = dataclasses.asdict(costs)

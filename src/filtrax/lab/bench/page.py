@@ -1,4 +1,4 @@
-"""The page of benchmarks, written from records alone, and its pictures."""
+"""The page of benchmarks and its charts, written from records alone."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,16 +12,16 @@ from filtrax.lab.files import read_json, write_text
 from filtrax.lab.reproduction.display.sections import markdown_table
 
 FIGURES = "figures"
-"""The folder of pictures beside the page."""
+"""The folder of the charts, beside the page."""
 
 PREFIX = "bench_"
-"""Of the names of our pictures."""
+"""Prefix of the file names of the charts."""
 
 _TEMPLATE = Path(__file__).with_name("page.md")
 
 
 def write_page(records: Path, page: Path) -> None:
-    """Writes the page and its pictures from the records of a folder."""
+    """Writes the page and its charts from a folder of records, and removes outdated charts."""
     files = page_files(records, page)
     (page.parent / FIGURES).mkdir(parents=True, exist_ok=True)
     for path in {*(page.parent / FIGURES).glob(f"{PREFIX}*.svg")} - {*files}:
@@ -31,14 +31,14 @@ def write_page(records: Path, page: Path) -> None:
 
 
 def page_is_current(records: Path, page: Path) -> bool:
-    """Whether the page and its pictures are those that the records give, to the letter."""
+    """Returns True if the page and its charts are exactly those that the records give."""
     files = page_files(records, page)
     there = {page, *(page.parent / FIGURES).glob(f"{PREFIX}*.svg")} == {*files} and page.is_file()
     return there and all(path.read_text(encoding="utf-8") == text for path, text in files.items())
 
 
 def page_files(records: Path, page: Path) -> dict[Path, str]:
-    """The texts of all files that the page consists of."""
+    """Returns the texts of the page and its charts by path."""
     sections, files = [], {}
     for path in sorted(records.glob("*.json")):
         record = read_json(path)
@@ -100,12 +100,12 @@ def _ratio(found: Mapping[str, Any] | None) -> str:
 
 
 def _others(measured: Iterable[Record]) -> list[str]:
-    """The names of all that ours was compared with, in the order in which they come."""
+    """Lists the names that ours was compared with, in order of appearance."""
     return list(dict.fromkeys(name for one in measured for name in one["ratios"]))
 
 
 def _ratio_table(rows: Mapping[str, Record], times: Mapping[str, str]) -> str:
-    """Our times with their floors, and their ratios to others; `times` are keys and headings."""
+    """Tabulates our times, floors and ratios to others; `times` maps keys to column headings."""
     if not rows:
         return ""
     others = _others(rows.values())
@@ -160,7 +160,7 @@ def _compilation(one: Record) -> str:
 
 
 def _memory(measured: Mapping[str, Record]) -> str:
-    """Where all that the backward pass needs is kept, and where it is made again."""
+    """Compares stored with recomputed residuals of the backward pass."""
     lines = []
     for name, one in measured.items():
         for way in (KEPT, RECOMPUTED):

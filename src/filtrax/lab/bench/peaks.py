@@ -1,4 +1,4 @@
-"""What a device can do at most, and how long a program must take on it therefore."""
+"""Peak rates of a device, and the lower bounds on run times that follow from them."""
 
 import dataclasses
 import time
@@ -15,18 +15,18 @@ from filtrax.lab.bench.costs import Costs, program_costs
 REPEATS = 7
 LOOP_STEPS = 200
 LAUNCHES_PER_STEP = 20
-"""As filters have; with one in a step the cost of the loop itself would be measured."""
+"""About as many as in a step of a filter; with fewer, the overhead of the loop dominates."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Peaks:
-    """The best rates that were seen on a device, in float32.
+    """The best rates measured on a device, in float32.
 
     Attributes:
-        operations_per_second: Of the product of two large matrices.
-        bytes_per_second: Read and written by one addition to a large array.
-        seconds_per_launch: Of an instruction that does nothing, in a compiled loop.
-        seconds_per_call: Of a compiled program that does nothing, from Python and back.
+        operations_per_second: Floating-point rate of the product of two large matrices.
+        bytes_per_second: Memory traffic (reads and writes) of an addition to a large array.
+        seconds_per_launch: Time of a trivial instruction in a compiled loop.
+        seconds_per_call: Time of a trivial compiled program, called from Python.
     """
 
     operations_per_second: float
@@ -35,7 +35,7 @@ class Peaks:
     seconds_per_call: float
 
     def floor(self, costs: Costs) -> dict[str, float]:
-        """The least time that a program can take: for each reason, and the largest of them."""
+        """Lower bounds on the run time in seconds: one per cost, and "floor", their maximum."""
         parts = {
             "operations": costs.operations / self.operations_per_second,
             "bytes": costs.bytes / self.bytes_per_second,
@@ -46,9 +46,10 @@ class Peaks:
 
 
 def measure_peaks(size: int | None = None) -> Peaks:
-    """Measures what the present device can do.
+    """Measures the rates of the default device.
 
-    `size` is that of the matrices; None chooses one that keeps the device busy.
+    `size` is the number of rows and columns of matrices; the default is 1024 on CPUs and 8192
+    elsewhere.
     """
     if size is None:
         size = 1024 if jax.default_backend() == "cpu" else 8192
@@ -56,7 +57,7 @@ def measure_peaks(size: int | None = None) -> Peaks:
     product = lambda a: jnp.matmul(a, a, precision="highest")  # noqa: E731
     long = jnp.ones(size * size * 16, jnp.float32)
     number = jnp.zeros((), jnp.float32)
-    # A loop over a few bytes would be compiled into one launch as a whole.
+    # XLA would compile a loop over a few bytes into a single launch.
     loop = compiled(_loop, jnp.ones(1024, jnp.float32))
     launches = program_costs(loop.program).launches
     return Peaks(
@@ -68,7 +69,7 @@ def measure_peaks(size: int | None = None) -> Peaks:
 
 
 def _loop(array: Any) -> Any:
-    """Instructions that do hardly anything, and that the compiler cannot make one of."""
+    """Runs trivial instructions that the compiler cannot fuse."""
 
     def step(_: Any, x: Any) -> Any:
         for _ in range(LAUNCHES_PER_STEP):

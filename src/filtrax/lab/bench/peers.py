@@ -1,9 +1,8 @@
-"""Other libraries, each in a file of a folder: those that are installed are compared with ours.
+"""Adapters of other libraries, one file each; those that are installed are compared with ours.
 
 A file defines `NAME` and `make_call(filter, problem)`, which returns a `Call` of value and
-gradient, one of the value alone for a library without gradients, or None for a filter that it does
-not have.
-`make_online(filter, problem)`, if it is there, returns one step of a loop.
+gradient, a `Call` of the value for libraries without gradients, or None for missing filters.
+It may define `make_online(filter, problem)`, which returns a `Call` of one online step, or None.
 """
 
 import importlib.metadata
@@ -14,11 +13,14 @@ from pathlib import Path
 from types import ModuleType
 
 FOLDER = Path("benchmarks", "peers")
-"""Where they are in a checkout."""
+"""The folder of adapters in a checkout."""
 
 
 def load_peers(folder: Path) -> tuple[dict[str, ModuleType], dict[str, str]]:
-    """The peers of a folder by name, and for each file that cannot be used what it lacks."""
+    """Imports the adapters of a folder.
+
+    Returns modules by `NAME`, and missing packages by the name of the file that needs them.
+    """
     found, missing = {}, {}
     for path in sorted(folder.glob("*.py")):
         specification = importlib.util.spec_from_file_location(f"peers.{path.stem}", path)
@@ -36,7 +38,7 @@ def load_peers(folder: Path) -> tuple[dict[str, ModuleType], dict[str, str]]:
 
 
 def versions(peers: Mapping[str, ModuleType]) -> dict[str, str]:
-    """The versions of the peers' packages."""
+    """Returns the version of each peer's package, or "unknown"."""
     found = {}
     for name in peers:
         try:

@@ -1,11 +1,11 @@
-"""The problem that every library is timed on, and how ours solves it.
+"""The benchmark problem for all libraries, and its implementation with ours.
 
 A nonlinear model of any size whose four arrays are trained:
 
     x' = A (x + s sin x) + q ε,   z = C (x + s sin x) + r η,   s = 0.1
 
-Its loss is the mean over a batch of -ln p(z_1, ..., z_T) / T, which every library knows. Functions
-are a few operations, so that what is timed is the filter.
+The loss is the mean over a batch of -ln p(z_1, ..., z_T) / T, which every library computes. The
+model takes few operations, so that timings are those of the filter.
 """
 
 import dataclasses
@@ -34,11 +34,11 @@ from filtrax.state_space import StateSpaceModel
 from filtrax.trajectory import Trajectory
 
 SWING = 0.1
-"""s: how far the model is from a linear one."""
+"""The strength s of the nonlinearity; 0 is a linear model."""
 
 FILTERS = ("ekf", "ukf", "mcukf", "pf")
 DRAWN_FILTERS = ("mcukf", "pf")
-"""Filters that draw random numbers, so that no two programs give the same value."""
+"""Random filters, whose values differ between implementations."""
 
 SEED = 0
 
@@ -48,7 +48,7 @@ Parameters = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """How large a problem is; `particles` counts samples of filters that draw some."""
+    """The sizes of a problem; `particles` is the number of samples of random filters."""
 
     state: int = 4
     observation: int = 2
@@ -57,14 +57,14 @@ class Sizes:
     particles: int = 100
 
     def name(self, drawn: bool) -> str:
-        """A name for files and patterns: x4_z2_b32_t50, and _n100 where samples are drawn."""
+        """Returns a name like x4_z2_b32_t50, with _n100 appended if samples are drawn."""
         sizes = f"x{self.state}_z{self.observation}_b{self.batch}_t{self.steps}"
         return f"{sizes}_n{self.particles}" if drawn else sizes
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """Parameters and readings as NumPy arrays, so that every library can take them."""
+    """Parameters and readings as NumPy arrays, which every library accepts."""
 
     sizes: Sizes
     parameters: Parameters
@@ -72,12 +72,12 @@ class Problem:
 
     @property
     def dtype(self) -> Any:
-        """Of all arrays."""
+        """The dtype of all arrays."""
         return self.readings.dtype
 
 
 def make_problem(sizes: Sizes, dtype: Any = np.float32) -> Problem:
-    """A random stable model, and readings that were drawn from it."""
+    """Draws a random stable model, and readings from it."""
     draw = np.random.default_rng(SEED)
     dynamics = draw.normal(size=(sizes.state, sizes.state))
     dynamics *= 0.85 / np.linalg.norm(dynamics, 2)
@@ -102,7 +102,7 @@ def make_problem(sizes: Sizes, dtype: Any = np.float32) -> Problem:
 
 
 def make_filter(name: str, sizes: Sizes) -> AbstractFilter:
-    """The filter of a name with its default settings."""
+    """Makes the filter of a name (see `FILTERS`) with its default settings."""
     check_known("A filter must be one of ours", {name} - {*FILTERS}, FILTERS)
     if name == "mcukf":
         return MonteCarloUnscentedKalmanFilter(num_samples=sizes.particles)
@@ -112,18 +112,18 @@ def make_filter(name: str, sizes: Sizes) -> AbstractFilter:
 
 
 class Bent(eqx.Module):
-    """M (x + s sin x): the process, and what is observed."""
+    """The function M (x + s sin x), for process and observations."""
 
     matrix: Float[Array, "y x"]
 
     def __call__(self, state: State, inputs: Inputs) -> Observation:
-        """The image of a state."""
+        """Maps a state."""
         del inputs
         return self.matrix @ (state + SWING * jnp.sin(state))
 
 
 def make_model(parameters: Parameters) -> StateSpaceModel:
-    """The model of a problem in our terms."""
+    """Makes the state-space model of a problem."""
     return StateSpaceModel(
         process=Bent(parameters["dynamics"]),
         process_noise=_noise(parameters["process_std"]),
@@ -137,7 +137,7 @@ def _noise(std: Any) -> DiagonalNoise:
 
 
 def loss_of(name: str, sizes: Sizes, recompute: bool | None = None) -> Any:
-    """`loss(parameters, readings, keys)`: what is timed with its gradient."""
+    """Returns the benchmarked `loss(parameters, readings, keys)`."""
     filt = make_filter(name, sizes)
 
     def loss(parameters, readings, keys):
@@ -158,7 +158,7 @@ def loss_of(name: str, sizes: Sizes, recompute: bool | None = None) -> Any:
 
 
 def arguments_of(problem: Problem) -> tuple[Any, ...]:
-    """What the loss is called with, on the device."""
+    """Returns the arguments of the loss as arrays on the device."""
     keys = jr.split(jr.key(SEED), problem.sizes.batch)
     parameters = {name: jnp.asarray(value) for name, value in problem.parameters.items()}
     return parameters, jnp.asarray(problem.readings), keys

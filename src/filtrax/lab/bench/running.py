@@ -1,4 +1,4 @@
-"""From a suite to its records: one file, which grows with every measurement."""
+"""Running a suite, with one file of records that is written after each measurement."""
 
 import fnmatch
 import time
@@ -29,17 +29,17 @@ def run_suite(
     peers: Path = FOLDER,
     say: Say = lambda text: None,
 ) -> Path:
-    """Measures what a suite has and its file lacks, and returns the file.
+    """Runs the measurements of a suite that its file of records lacks; returns the file's path.
 
     **Arguments:**
 
-    - `name`: of the suite.
+    - `name`: the name of the suite.
     - `out`: the folder of the file.
-    - `only`: patterns of names of measurements, as for files.
-    - `seconds`: after which no further measurement begins.
-    - `seconds_each`: how long the calls of one measurement take turns.
-    - `peers`: the folder of other libraries.
-    - `say`: is told what is done.
+    - `only`: glob patterns of names of measurements; all if empty.
+    - `seconds`: the time after which no further measurement starts; `None`: no limit.
+    - `seconds_each`: the time for each measurement, shared by its calls.
+    - `peers`: the folder of adapters of other libraries.
+    - `say`: called with messages on the progress.
     """
     wanted = chosen(suite(name), only)
     path = out / f"{name}.json"
@@ -64,7 +64,7 @@ def run_suite(
 
 
 def chosen(measurements: Sequence[Measurement], only: Sequence[str]) -> list[Measurement]:
-    """Those whose names match one of the patterns."""
+    """Returns the measurements whose names match a pattern (all without patterns)."""
     found = [
         one
         for one in measurements
@@ -88,7 +88,10 @@ def _measured(one: Measurement, conditions: Conditions) -> Record:
 
 
 def _begin(path: Path, name: str, peers: dict[str, str]) -> dict[str, Any]:
-    """The record that is there, if it is of the same program and device; else a new one."""
+    """Reads the existing record, or starts a new one with the peaks of the device.
+
+    Raises if an existing record is of another commit, device or versions of packages.
+    """
     origin = provenance(seed=SEED)
     if path.is_file():
         record = read_json(path)
@@ -112,7 +115,7 @@ def _begin(path: Path, name: str, peers: dict[str, str]) -> dict[str, Any]:
 
 
 def described(record: Record) -> str:
-    """A measurement in words."""
+    """Summarizes a measurement in one line."""
     if "refused" in record:
         return record["refused"]
     words = [f"{name} {duration(each['median'])}" for name, each in record["seconds"].items()]
@@ -122,7 +125,7 @@ def described(record: Record) -> str:
 
 
 def duration(seconds: float | int) -> str:
-    """A time with three digits and a unit."""
+    """Formats seconds with three digits and a unit."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"

@@ -26,21 +26,21 @@ AXES = {
     "steps": (10, 30, 100, 300, 1000),
     "particles": (10, 100, 1000, 10_000),
 }
-"""Along which cost is seen to grow, one after the other, from `BASE`."""
+"""Values of each size whose cost is measured, with all other sizes as in `BASE`."""
 
 CPU_LIMITS = {"batch": 512, "particles": 1000}
-"""Larger ones of these take minutes on a CPU and grow like those before."""
+"""The largest values measured on CPUs; larger ones take minutes and tell nothing new."""
 
 
 def quick() -> list[Measurement]:
-    """One of each kind, in about two minutes."""
+    """One measurement of each kind, in about two minutes."""
     small = Sizes(batch=8, steps=20)
     gradients = [Gradient(name, small, peers=COMPILED_PEERS) for name in FILTERS]
     return [*gradients, Online("ekf", small, ("filterpy",)), TrainingTime("ekf", "tiny")]
 
 
 def compared_on_cpu() -> list[Measurement]:
-    """Against compiled peers, and against others at the ends of the grid."""
+    """Gradients against compiled peers, and against eager ones for small problems."""
     found: list[Measurement] = []
     for name in ("ekf", "ukf"):
         for state, observation in ((4, 2), (10, 8)):
@@ -54,7 +54,7 @@ def compared_on_cpu() -> list[Measurement]:
 
 
 def compared_on_gpu() -> list[Measurement]:
-    """Against all peers."""
+    """Gradients against all peers that run on GPUs."""
     found: list[Measurement] = []
     for name in ("ekf", "ukf"):
         for state, observation in ((4, 2), (10, 8)):
@@ -69,14 +69,14 @@ def compared_on_gpu() -> list[Measurement]:
 
 
 def growing(limits: dict[str, int]) -> list[Measurement]:
-    """How cost grows along each axis; batches and particles up to the given limits."""
+    """Gradients for growing sizes, up to the given limits, and with and without recomputation."""
     found: list[Measurement] = []
     for axis, values in AXES.items():
         names = DRAWN_FILTERS if axis == "particles" else FILTERS
         for value in (value for value in values if value <= limits.get(axis, value)):
             sizes = dataclasses.replace(BASE, **{axis: value})
             found += [Gradient(name, sizes) for name in names]
-    # The memory of the backward pass against its time.
+    # Stored against recomputed residuals: memory against time.
     long = [Sizes(steps=steps) for steps in (100, 1000)]
     return found + [
         Gradient(name, sizes, (KEPT, RECOMPUTED)) for sizes in long for name in ("ekf", "pf")
@@ -84,7 +84,7 @@ def growing(limits: dict[str, int]) -> list[Measurement]:
 
 
 def online_steps() -> list[Measurement]:
-    """One step of each filter."""
+    """Online steps of all filters."""
     peers = ("filterpy",)
     return [
         Online(name, Sizes(state, observation, 1, 50), peers)
@@ -94,20 +94,20 @@ def online_steps() -> list[Measurement]:
 
 
 def cpu() -> list[Measurement]:
-    """For a CPU: about half an hour."""
+    """The suite for CPUs, which takes about half an hour."""
     training = [TrainingTime(name, "small") for name in FILTERS] + [RunTime("ekf", "small")]
     return _once(online_steps() + compared_on_cpu() + training + growing(CPU_LIMITS))
 
 
 def gpu() -> list[Measurement]:
-    """For a GPU: about half an hour."""
+    """The suite for GPUs, which takes about half an hour."""
     training: list[Measurement] = [TrainingTime(name, "paper", 2) for name in FILTERS]
     training += [RunTime("ekf", "paper")]
     return _once(compared_on_gpu() + training + growing({}) + online_steps())
 
 
 def full() -> list[Measurement]:
-    """Everything."""
+    """All measurements."""
     return _once(gpu() + cpu())
 
 
@@ -115,13 +115,13 @@ SUITES = {"quick": quick, "cpu": cpu, "gpu": gpu, "full": full}
 
 
 def suite(name: str) -> list[Measurement]:
-    """The measurements of a suite."""
+    """Returns the measurements of the suite of a name."""
     check_known("A suite must be one of ours", {name} - {*SUITES}, [*SUITES])
     return SUITES[name]()
 
 
 def _once(measurements: Iterable[Measurement]) -> list[Measurement]:
-    """The first of those with the same name, but the one with the most in it."""
+    """Removes duplicate names; keeps the first measurement with the most variants and peers."""
     found: dict[str, Measurement] = {}
     for one in measurements:
         there = found.get(one.name)

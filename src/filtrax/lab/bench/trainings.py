@@ -1,4 +1,4 @@
-"""What training costs: a step, an epoch and a run of the disc task, sensor included."""
+"""Benchmarks of training: a step, an epoch and a run of the disc task, sensor included."""
 
 import dataclasses
 import itertools
@@ -24,11 +24,11 @@ SIZES = {
     "small": {"image_size": 60, "num_train": 32},
     "paper": {},
 }
-"""Settings of the disc task; the last ones are its defaults."""
+"""Settings of the disc task; "paper" has its defaults."""
 
 
 def make_experiment(name: str, size: str, num_members: int) -> Experiment:
-    """The experiment of a filter."""
+    """Makes the experiment of a filter (see `FILTERS`) and a size (see `SIZES`)."""
     settings = SIZES[size]
     if settings:
         settings = settings | {"num_validation": 8, "num_test": 8}
@@ -37,13 +37,13 @@ def make_experiment(name: str, size: str, num_members: int) -> Experiment:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingTime:
-    """A step and an epoch of training, the latter with its validation.
+    """A training step, and an epoch including its validation.
 
     Attributes:
-        filter: Of the experiment.
-        size: Of the task: "tiny", "small" or "paper".
-        num_members: How many train at once.
-        epochs: That are timed, after one that compiles.
+        filter: A name in `FILTERS`.
+        size: The size of the task: "tiny", "small" or "paper".
+        num_members: The number of members that train at once.
+        epochs: The number of timed epochs, after one that compiles.
     """
 
     filter: str
@@ -53,11 +53,11 @@ class TrainingTime:
 
     @property
     def name(self) -> str:
-        """Says what is measured."""
+        """The name of the measurement with its sizes."""
         return f"training/{self.filter}/{self.size}_m{self.num_members}"
 
     def measure(self, conditions: Conditions) -> Record:
-        """Times of steps and epochs, and what a call of the compiled program must take."""
+        """Measures steps and epochs, compilation, memory and the floor of a step."""
         experiment = make_experiment(self.filter, self.size, self.num_members)
         task = experiment.task
         data = task.data("train")
@@ -88,7 +88,7 @@ class TrainingTime:
         }
 
     def _times(self, training: Training) -> tuple[list[float], list[float]]:
-        """Seconds of each step, as far as the program tells them apart, and of each epoch."""
+        """Returns the seconds of steps, averaged over each call of the program, and of epochs."""
         ensemble, _ = training.begin()
         ensemble, _ = training.epoch(ensemble)
         steps, epochs = [], []
@@ -103,7 +103,7 @@ class TrainingTime:
 
 @dataclasses.dataclass(frozen=True)
 class RunTime:
-    """A whole run, from nothing to its result: data, compilation, epochs, files and test."""
+    """A whole run: data, compilation, epochs, files and test."""
 
     filter: str
     size: str
@@ -111,11 +111,11 @@ class RunTime:
 
     @property
     def name(self) -> str:
-        """Says what is measured."""
+        """The name of the measurement with its sizes."""
         return f"run/{self.filter}/{self.size}_e{self.num_epochs}"
 
     def measure(self, conditions: Conditions) -> Record:
-        """The time of one run; there is no second one that would not find things done."""
+        """Times a single run, because a second one would find programs compiled already."""
         del conditions
         experiment = make_experiment(self.filter, self.size, 1)
         stages = tuple(

@@ -1,4 +1,4 @@
-"""Configurations: TOML files, and the settings of experiments that stand in them."""
+"""Configurations: TOML files, and the settings of experiments in them."""
 
 from filtrax.lab.config.parsing import ConfigurationError, parse
 from filtrax.lab.config.reading import (

@@ -1,4 +1,4 @@
-"""The filters of an experiment: what a configuration file may say of each."""
+"""Settings of filters in configuration files."""
 
 import abc
 import dataclasses
@@ -37,7 +37,7 @@ from filtrax.trajectory import Trajectory
 
 @dataclasses.dataclass(frozen=True)
 class AbstractFilterSettings(abc.ABC):
-    """A filter in a configuration file, by its `kind`."""
+    """The settings of a filter, which a configuration file chooses by `kind`."""
 
     kind: ClassVar[str]
 
@@ -45,22 +45,25 @@ class AbstractFilterSettings(abc.ABC):
     def build(
         self, task: AbstractTask, model: StateSpaceModel, example: Trajectory, *, key: Key
     ) -> AbstractFilter:
-        """The filter for training of a task's model; the example is one trajectory of the data."""
+        """Builds the filter for training with a task's model.
+
+        `example` is one trajectory of the data, for its shapes.
+        """
 
     def for_test(self, filt: Any) -> Any:
-        """The trained filter as it is tested."""
+        """Returns the trained filter with the settings for tests, like more samples."""
         return filt
 
     def unused(self, model: StateSpaceModel) -> tuple[str, ...]:
-        """The parts of the model, as in "sensor.noise", that the filter makes no use of."""
+        """Names the parts of the model that the filter does not use, as in "sensor.noise"."""
         del model
         return ()
 
     @property
     def program(self) -> "AbstractFilterSettings":
-        """These settings without the numbers that a compiled program takes as arguments.
+        """These settings with defaults for all numbers that compiled programs take as arguments.
 
-        Filters that agree in it differ in their numbers alone, and can train as one ensemble.
+        Filters with equal `program` compile to the same program, and can train as one ensemble.
         """
         return self
 
@@ -91,9 +94,10 @@ class Ekf(AbstractFilterSettings):
 
 
 class SweptScaling(AbstractScaling):
-    """Scaling with traced numbers, so that another value does not recompile.
+    """Scaling with traced numbers, so that new values do not recompile.
 
-    Points must not nearly touch, and no weight may be negative: both are decided while tracing.
+    Only for numbers whose points are well apart and whose weights are not negative, because both
+    are decided while tracing.
     """
 
     alpha: Array = given_field(converter=jnp.asarray)
@@ -129,7 +133,7 @@ class Ukf(AbstractFilterSettings):
 
     @property
     def _swept(self) -> bool:
-        """Whether points are far apart and all weights are positive, for states of any size."""
+        """True if points are well apart and no weight is negative, for states of any size."""
         sums_of_squares = self.alpha == 1 and self.kappa >= 0 and self.beta >= 0
         return self.learned or (
             self.alpha >= CLOSEST and (sums_of_squares or self.beta >= self.alpha**2)
@@ -181,7 +185,7 @@ class Mcukf(AbstractFilterSettings):
 
 @dataclasses.dataclass(frozen=True)
 class Imm(AbstractFilterSettings):
-    """The interacting-multiple-model filter, with a filter inside for each mode of the model."""
+    """The interacting-multiple-model filter, with one `inner` filter for each mode of the model."""
 
     kind: ClassVar[str] = "imm"
     inner: Ekf | Ukf | Mcukf = dataclasses.field(default_factory=Ekf)
@@ -216,9 +220,9 @@ class Imm(AbstractFilterSettings):
 class Particle(AbstractFilterSettings):
     """The particle filter.
 
-    `belief` says how particles are read: as a mixture of Gaussians (the paper's dPF-M) or as one
-    Gaussian (dPF-G), which has the covariance of that mixture, so that it is never singular.
-    Whether the likelihood is learned is up to the model.
+    `belief` is the density of losses and metrics: a mixture of Gaussians (the paper's dPF-M), or
+    one Gaussian (dPF-G) with the covariance of that mixture, which is never singular. A learned
+    likelihood is a setting of the model.
     """
 
     kind: ClassVar[str] = "particle"
@@ -258,7 +262,7 @@ class Particle(AbstractFilterSettings):
         self, task: AbstractTask, model: StateSpaceModel, example: Trajectory, *, key: Key
     ) -> AbstractFilter:
         del task, model, key
-        # Numbers as arrays: traced, so that another value does not recompile.
+        # Arrays are traced, so that new values do not recompile.
         resampler = Soft(jnp.asarray(self.soft_resampling))
         if self.resample_every > 1:
             resampler = EverySteps(jnp.asarray(self.resample_every), resampler)
@@ -273,14 +277,14 @@ class Particle(AbstractFilterSettings):
         return dataclasses.replace(filt, num_particles=self.num_test_particles)
 
     def unused(self, model: StateSpaceModel) -> tuple[str, ...]:
-        # A learned likelihood reads the features themselves.
+        # Learned likelihoods read the features of the sensor's encoder.
         learned = isinstance(model.likelihood, LearnedLikelihood)
         return ("sensor.head", "sensor.noise") if learned else ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Lstm(AbstractFilterSettings):
-    """The recurrent network that filters are compared with."""
+    """The recurrent baseline, a network instead of a filter."""
 
     kind: ClassVar[str] = "lstm"
     num_layers: int = 1

@@ -1,14 +1,14 @@
-"""From the tables and values of a configuration file to frozen dataclasses.
+"""Parses tables and values of configuration files into frozen dataclasses.
 
-A dataclass says by its annotations what may stand in the file. Fields may be `bool`, `int`,
-`float`, `str`, a `Literal`, a dataclass (a table), a tuple of any of these (a list), a `dict` with
-names for keys (a table whose keys are free), or one of several dataclasses, which the key `kind`
-chooses by their class variable of that name. What the file does not say stays as it is by default.
-TOML has no word for `None`; here it is "none".
+The annotations of a dataclass are the schema. Fields may be `bool`, `int`, `float`, `str`, a
+`Literal`, a dataclass (a table), a tuple of any of these (a list), a `dict` with strings as keys
+(a table with free keys), or a union of dataclasses, of which the key `kind` chooses one by its
+class variable of that name. Missing keys have their defaults. TOML has no `None`; the text "none"
+stands for it.
 
-A field with the metadata `PYTHON_ONLY` cannot stand in a file. One with the metadata of `follows`
-depends on which kind another field has: if the file does not say it, or chooses another kind, it
-begins anew.
+Fields with the metadata `PYTHON_ONLY` cannot be set in a file. Fields with the metadata of
+`follows` depend on the kind of another field: they take the defaults of that kind, unless they
+are set.
 """
 
 import dataclasses
@@ -23,13 +23,13 @@ from filtrax._checks import check_known
 Config = TypeVar("Config")
 
 PYTHON_ONLY = {"python_only": True}
-"""Metadata of a field that no file can hold, because its values are no text."""
+"""Metadata of a field whose values cannot be written to a file."""
 
 
 def follows(leader: str, section: str = "") -> dict[str, str]:
-    """Metadata of a field that belongs to the kind of another one, which comes before it.
+    """Returns metadata of a field that depends on the kind of an earlier field, the leader.
 
-    `section` is the attribute of the other one's value that holds the dataclass of this field.
+    `section` names the attribute of the leader's value that holds the dataclass of this field.
     """
     return {"follows": leader, "section": section}
 
@@ -45,11 +45,11 @@ _SCALARS = {
 
 
 class ConfigurationError(ValueError):
-    """A configuration that cannot be: one sentence that names the setting."""
+    """An invalid configuration; the message names the setting."""
 
 
 def parse(cls: type[Config], mapping: Mapping[str, Any], where: str = "") -> Config:
-    """Builds a dataclass from a mapping; `where` is the name that messages give to it."""
+    """Builds a dataclass from a mapping; `where` is its dotted key in error messages."""
     return _section(cls, mapping, where, _MISSING)
 
 
@@ -75,7 +75,7 @@ def _join(where: str, name: str | int) -> str:
 
 
 def _section(cls: type, value: Any, where: str, default: Any) -> Any:
-    """A dataclass from a table. What the table lacks comes from a default of the same class."""
+    """Builds a dataclass from a table; missing keys come from a default of the same class."""
     if not isinstance(value, Mapping):
         raise _refusal(where, cls, value)
     _refuse_unknown(cls, value, where)
@@ -88,7 +88,7 @@ def _section(cls: type, value: Any, where: str, default: Any) -> Any:
             hint = _hint(field, hints, arguments)
             arguments[field.name] = _value(hint, value[field.name], key, fallback)
         elif "follows" in field.metadata:
-            continue  # the class itself knows what belongs to the other field
+            continue  # the class fills it in by the kind of its leader
         elif fallback is _MISSING:
             raise ConfigurationError(
                 f"`{key}` is missing: it must be {_expected(hints[field.name])}."
@@ -102,7 +102,7 @@ def _section(cls: type, value: Any, where: str, default: Any) -> Any:
 
 
 def _hint(field: dataclasses.Field, hints: Mapping[str, Any], before: Mapping[str, Any]) -> Any:
-    """The annotation of a field, or the one of its alternatives that a field before it chooses."""
+    """Returns the annotation of a field, or the dataclass that its leader chooses."""
     section = field.metadata.get("section")
     return getattr(before[field.metadata["follows"]], section) if section else hints[field.name]
 
@@ -132,7 +132,7 @@ def _refuse_unknown(cls: type, table: Mapping[str, Any], where: str) -> None:
 
 
 def _places(cls: type, where: str) -> Iterator[str]:
-    """The dotted names of all settings in the tables under a table."""
+    """Yields the dotted keys of all settings in nested tables."""
     hints = _hints(cls)
     for field in _fields(cls):
         for section, suffix in _sections(hints[field.name]):
@@ -142,7 +142,7 @@ def _places(cls: type, where: str) -> Iterator[str]:
 
 
 def _sections(hint: Any) -> Iterator[tuple[type, str]]:
-    """The dataclasses in an annotation, and how their keys go on after the field's name."""
+    """Yields the dataclasses in an annotation, each with the suffix of its key: "" or ".0"."""
     if _is_section(hint):
         yield hint, ""
     elif get_origin(hint) in (Union, UnionType):
@@ -153,7 +153,7 @@ def _sections(hint: Any) -> Iterator[tuple[type, str]]:
 
 
 def _value(hint: Any, value: Any, key: str, default: Any) -> Any:
-    """A value of the annotated type; the default is what a table of the same class starts from."""
+    """Parses a value by its annotation; a table starts from a default of the same class."""
     origin = get_origin(hint)
     if origin in (Union, UnionType):
         return _alternative(hint, value, key, default)
@@ -216,7 +216,7 @@ def _scalar(cls: type, value: Any, key: str) -> Any:
         raise TypeError(f"`{key}` has the annotation {cls}, which no configuration can hold.")
     if cls is float and type(value) in (int, float) and not math.isnan(value):
         return float(value)
-    # `True` is an instance of `int`, but nobody who writes it means one.
+    # `True` is an instance of `int`, but no number.
     if cls is float or type(value) is not cls:
         raise _refusal(key, cls, value)
     return value
@@ -241,7 +241,7 @@ def _refusal(key: str, hint: Any, value: Any) -> ConfigurationError:
 
 
 def _expected(hint: Any) -> str:
-    """What a setting must be, in words."""
+    """Describes the values that an annotation allows, for error messages."""
     if get_origin(hint) in (Union, UnionType):
         return " or ".join(dict.fromkeys(_expected(option) for option in get_args(hint)))
     if get_origin(hint) is Literal:

@@ -1,6 +1,6 @@
-"""Configurations: one TOML file into frozen dataclasses, and back.
+"""Reads TOML files into frozen dataclasses, and writes them.
 
-What may stand in the file is said by the annotations of the dataclasses, as `parse` reads them.
+The annotations of the dataclasses are the schema of the file; see `parse`.
 """
 
 import copy
@@ -35,22 +35,23 @@ Config = TypeVar("Config")
 def read(
     cls: type[Config], path: str | os.PathLike | None, overrides: Iterable[str] = ()
 ) -> Config:
-    """The configuration in a TOML file, or the default one if there is no path.
+    """Reads the configuration in a TOML file, or returns the default one if `path` is `None`.
 
     **Arguments:**
 
     - `cls`: the dataclass of the whole configuration.
     - `path`: the file.
-    - `overrides`: assignments like "filter.kappa=1.5" that are made after the file was read. The
-        choice of a `kind` comes before all others, and starts from the defaults of that kind.
+    - `overrides`: assignments like "filter.kappa=1.5", applied to the content of the file.
+        Assignments of a `kind` are applied first, and reset its table to the defaults of that
+        kind.
     """
     return build(cls, {} if path is None else load(Path(path)), overrides)
 
 
 def build(cls: type[Config], mapping: Mapping[str, Any], overrides: Iterable[str] = ()) -> Config:
-    """The configuration in a mapping, with the overrides of `read`."""
+    """Builds a configuration from a mapping and the overrides of `read`."""
     overrides = list(overrides)
-    # Kinds first, and outer ones before inner ones: each choice begins with defaults of its own.
+    # Kinds first, outer ones before inner ones, because each resets the defaults below it.
     kinds = sorted(filter(_chooses_kind, overrides), key=lambda text: text.count("."))
     others = [assignment for assignment in overrides if not _chooses_kind(assignment)]
     for assignments in (kinds, others):
@@ -65,17 +66,17 @@ def build(cls: type[Config], mapping: Mapping[str, Any], overrides: Iterable[str
 
 
 def write(path: str | os.PathLike, config: Any) -> None:
-    """Writes a configuration such that `read` gives it back, defaults included."""
+    """Writes a configuration with all defaults; `read` restores it."""
     write_text(path, as_toml(config))
 
 
 def as_toml(config: Any) -> str:
-    """A configuration as the text of a TOML file."""
+    """Returns a configuration as TOML text."""
     return tomli_w.dumps(as_dict(config))
 
 
 def as_dict(config: Any) -> dict[str, Any]:
-    """A configuration as tables, lists and values; `parse` gives it back."""
+    """Returns a configuration as nested dicts, lists and values; `parse` restores it."""
     kind = getattr(type(config), "kind", None)
     named = {} if kind is None else {"kind": kind}
     return named | {
@@ -86,9 +87,9 @@ def as_dict(config: Any) -> dict[str, Any]:
 
 
 def completed(mapping: Mapping[str, Any], config: Any) -> dict[str, Any]:
-    """A mapping that was written before some settings of a configuration like this one existed.
+    """Adds the defaults of settings that are missing in a mapping, as in records of old versions.
 
-    What it lacks has its default there.
+    `config` is a configuration of the same structure; settings without a default stay missing.
     """
     found = dict(mapping)
     for field in dataclasses.fields(config):
@@ -106,9 +107,9 @@ def completed(mapping: Mapping[str, Any], config: Any) -> dict[str, Any]:
 
 
 def override(mapping: Mapping[str, Any], assignment: str) -> dict[str, Any]:
-    """A copy of the mapping in which one setting is changed, as in "stages.0.num_epochs=3".
+    """Returns a copy of the mapping with one setting changed, as in "stages.0.num_epochs=3".
 
-    The value is read as TOML; what is not TOML is a text, so that words need no quotes.
+    The value is parsed as TOML; a value that is not TOML is a string, so words need no quotes.
     """
     changed = copy.deepcopy(dict(mapping))
     _assign(changed, assignment)
@@ -116,13 +117,13 @@ def override(mapping: Mapping[str, Any], assignment: str) -> dict[str, Any]:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The content of a TOML file."""
+    """Loads a TOML file; raises `ConfigurationError` if it is missing, unreadable or invalid."""
     if path.is_dir():
         inside = path / "config.toml"
         advice = f" Did you mean {inside}?" if inside.is_file() else ""
         raise ConfigurationError(f"A configuration is a TOML file, but {path} is a folder.{advice}")
     try:
-        # Some editors begin a file with a byte-order mark, which TOML does not know.
+        # Some editors write a byte-order mark, which TOML does not allow.
         return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except FileNotFoundError as error:
         raise ConfigurationError(f"There is no configuration file at {path}.") from error
@@ -144,7 +145,7 @@ def _assign(place: Any, assignment: str) -> None:
         place = _enter(place, part, parts[:depth])
     value = _parse_value(text.strip())
     if parts[-1] == "kind" and isinstance(place, dict) and place.get("kind", value) != value:
-        place.clear()  # Settings of another kind mean nothing to this one.
+        place.clear()  # Settings of the previous kind do not apply.
     if isinstance(place, dict):
         place[parts[-1]] = value
     else:
@@ -152,7 +153,7 @@ def _assign(place: Any, assignment: str) -> None:
 
 
 def _forget_followers(cls: type, mapping: dict[str, Any], assignment: str) -> None:
-    """Removes what belongs to the present kind of a section, if it is about to change."""
+    """Removes fields that follow a section if the assignment changes the section's kind."""
     key, _, value = assignment.partition("=")
     leader, _, last = key.strip().rpartition(".")
     section = mapping.get(leader)
@@ -164,11 +165,11 @@ def _forget_followers(cls: type, mapping: dict[str, Any], assignment: str) -> No
 
 
 def _resolved(cls: type, mapping: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The mapping with its defaults filled in, so that they can be addressed."""
+    """Fills in defaults, so that overrides can address them."""
     try:
         return as_dict(parse(cls, mapping))
     except ConfigurationError:
-        return mapping  # An override may be what makes it valid; if not, it is refused then.
+        return mapping  # An override may make it valid; otherwise the final `parse` raises.
 
 
 def _chooses_kind(assignment: str) -> bool:
@@ -179,14 +180,14 @@ def _parse_value(text: str) -> Any:
     try:
         found = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
-        # TOML wants 0.5 and 1.0; at a prompt .5 and 1. are meant just as clearly.
+        # TOML requires 0.5 and 1.0; accept .5 and 1. as well.
         is_number = re.fullmatch(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", text, re.IGNORECASE)
         return float(text) if is_number else text
     return found["value"] if len(found) == 1 else text
 
 
 def _enter(place: Any, part: str, parents: Sequence[str]) -> Any:
-    """The table or list that a part of a dotted key names."""
+    """Returns the table or list at one part of a dotted key; creates missing tables."""
     if isinstance(place, dict):
         place = place.setdefault(part, {})
     else:

@@ -1,4 +1,4 @@
-"""What an experiment consists of: the dataclasses that a configuration file fills."""
+"""The settings of an experiment, as dataclasses for `parse`."""
 
 import dataclasses
 from typing import Any, Literal
@@ -20,14 +20,14 @@ LIKELIHOOD_TERM = "likelihood"
 """The name of the term that pretrains a learned likelihood, in every task."""
 
 _OF_THE_TASK: Any = None
-"""Stands for what an experiment takes from its task if nothing is said."""
+"""Placeholder for defaults that depend on the task."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TermSettings:
-    """A further term of a stage's objective: one of the task's own, by its name, and its weight.
+    """An additional term of a stage's objective: its name and weight.
 
-    Every task also has "likelihood", which pretrains a learned likelihood.
+    Names are those of the task's `terms`, and "likelihood", which pretrains a learned likelihood.
     """
 
     name: str
@@ -36,22 +36,24 @@ class TermSettings:
 
 @dataclasses.dataclass(frozen=True)
 class StageSettings:
-    """One stage of training. The defaults are the recipe that `docs/training.md` explains.
+    """One stage of training. The defaults are the recipe of `docs/training.md`.
 
     - `objective`: "filter" trains through the filter; "sensor", "process" and "likelihood" train
       single parts on single readings or steps.
-    - `loss`: of the filter.
-    - `train`: which parts train, as in `("model.sensor.noise", "model.process_noise")`.
-    - `num_epochs`, `length`: passes over the data, and steps of the sub-sequences drawn.
+    - `loss`: the loss of the objective "filter".
+    - `train`: the parts that train, as in `("model.sensor.noise", "model.process_noise")`.
+    - `num_epochs`, `length`: passes over the data, and the number of steps of sub-sequences.
     - `frames_per_batch`: the number of sub-sequences in a batch times their length.
-    - `perturbed`: whether initial states are drawn from the prior.
-    - `learning_rates`: several are searched, and the best by validation loss is kept.
-    - `warmup_steps`, `decay`: of the learning rate, which "cosine" lowers to zero.
-    - `sensor_warmup`, `sensor_weight`: for this part of the stage the likelihood of measurements
-      is added to the loss with this weight, so that the filter does not learn to ignore them.
-    - `loss_weight`, `weight_decay`: the paper's protocol has 100 and 1e-3.
-    - `terms`: what else is added to the objective, with weights. Stages that differ in weights
-      alone are one compiled program: phases of a training are stages.
+    - `perturbed`: draw initial states from the prior.
+    - `learning_rates`: candidates; the best by validation loss is kept.
+    - `warmup_steps`, `decay`: the schedule of the learning rate; "cosine" decays to zero.
+    - `sensor_warmup`, `sensor_weight`: for this fraction of the stage, the negative log
+      likelihood of measurements is added to the loss with this weight, so that the filter does
+      not learn to ignore them.
+    - `loss_weight`, `weight_decay`: weights of the loss and of the squared parameters; the paper
+      has 100 and 1e-3.
+    - `terms`: additional terms of the objective. Stages that differ only in the weights of terms
+      share a compiled program.
     """
 
     name: str = "end to end"
@@ -100,7 +102,7 @@ class StageSettings:
 
     @property
     def program(self) -> "StageSettings":
-        """The stage without its numbers; stages that agree in it can train as one ensemble."""
+        """The stage with defaults for numbers; stages with equal `program` can train together."""
         return StageSettings(
             objective=self.objective,
             train=self.train,
@@ -115,10 +117,10 @@ class StageSettings:
 
 @dataclasses.dataclass(frozen=True)
 class StartSettings:
-    """Where a run begins: with the trained parts of another run, if there is one.
+    """The start of a run: fresh parameters, or parts of another run.
 
-    - `run`: the folder of a finished run; none if empty. It has one member, or as many as this.
-    - `parts`: what is taken over from it, named as in `train`.
+    - `run`: the folder of a finished run with one member or at least `num_seeds`; "" for none.
+    - `parts`: the parts to copy from it, named as in `train`.
     """
 
     run: str = ""
@@ -127,10 +129,10 @@ class StartSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """Everything that a training run depends on.
+    """All settings of a training run.
 
-    The name is by default that of the task, and the settings of the model are those that the task
-    has, with their defaults.
+    By default `name` is the kind of the task, and `model` has the default settings of the task's
+    model.
     """
 
     name: str = dataclasses.field(default=_OF_THE_TASK, metadata=follows("task"))
@@ -169,7 +171,7 @@ class Experiment:
             check_known(what, unknown, [*self.task.terms, LIKELIHOOD_TERM])
 
     def _take_from_task(self) -> None:
-        """Fills in what is by default the task's, and checks that the rest belongs to it."""
+        """Fills in defaults that depend on the task, and checks that the model belongs to it."""
         settings = type(self.task).model_settings
         if self.name is None:
             object.__setattr__(self, "name", self.task.kind)
@@ -182,8 +184,7 @@ class Experiment:
             )
 
     def _check_batch(self, stage: StageSettings) -> None:
-        # How many windows recorded data have is not known before they are read; training, which
-        # reads them, refuses what cannot be.
+        # The number of windows in recorded data is unknown before they are read; training checks.
         if isinstance(self.task, KittiTask):
             return
         count = self.task.num_train * (self.task.num_steps // stage.length)
@@ -196,9 +197,9 @@ class Experiment:
 
     @property
     def program(self) -> "Experiment":
-        """The experiment without the numbers that compiled programs take as arguments.
+        """The experiment with defaults for all numbers that compiled programs take as arguments.
 
-        Experiments that agree in it differ in numbers and data alone: they can train as one
+        Experiments with equal `program` differ only in numbers and data, and can train as one
         ensemble.
         """
         return dataclasses.replace(
@@ -214,13 +215,13 @@ class Experiment:
 
     @property
     def members(self) -> list[tuple[int, int]]:
-        """Seed, and number of the learning rate, of each member of the ensemble."""
+        """The seed and the index of the learning rate of each member of the ensemble."""
         rates = max((len(stage.learning_rates) for stage in self.stages), default=1)
         seeds = range(self.seed, self.seed + self.num_seeds)
         return [(seed, rate) for rate in range(rates) for seed in seeds]
 
     def loss(self, name: str) -> Loss:
-        """The loss of that name, for the belief of this experiment's filter."""
-        # The share is a number to the compiled program, which is then the same for all losses.
+        """Returns the loss "nll", "mse" or "mixed" for beliefs of this experiment's filter."""
+        # The share is traced, so that all losses share a compiled program.
         share = {"nll": 0.0, "mixed": 0.5, "mse": 1.0}[name]
         return jax.tree_util.Partial(mixed, density=self.filter.density, share=share)

@@ -1,1 +1,1 @@
-"""Experiments: a configuration in, a folder with everything that came of it out."""
+"""Experiments: from a configuration to a run folder with weights, metrics and results."""

@@ -1,4 +1,4 @@
-"""From the settings of an experiment to the objects that train."""
+"""Builds filters, models and training stages from the settings of experiments."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -27,15 +27,14 @@ from filtrax.trajectory import Trajectory
 
 
 def build_ensemble(experiment: Experiment, data: Trajectory) -> tuple[Any, Any]:
-    """Fresh filters and models of all members; those of one seed are alike."""
+    """Builds filters and models with a leading axis of members; equal seeds start equal."""
     seeds = np.asarray([seed for seed, _ in experiment.members])
-    # On the host, where small draws are compiled in less time than on a GPU.
+    # Small random draws compile faster for the CPU than for a GPU.
     with jax.default_device(_host()):
         example = jax.tree.map(np.asarray, _first(data))
         built = _build_once(experiment, example, seeds)
-    # Through NumPy, because arrays that are put on a device explicitly are bound to it, and what
-    # is computed from them would be compiled again; and not by `jnp.asarray`, which compiles a
-    # program for every shape.
+    # Go through NumPy, because `device_put` with an explicit device would commit the arrays, and
+    # programs with committed arguments recompile. `jnp.asarray` would compile for every shape.
     move = lambda leaf: jax.device_put(np.asarray(leaf))  # noqa: E731
     return jax.tree.map(lambda leaf: move(leaf) if eqx.is_array(leaf) else leaf, built)
 
@@ -43,12 +42,12 @@ def build_ensemble(experiment: Experiment, data: Trajectory) -> tuple[Any, Any]:
 def _host() -> Any:
     try:
         return jax.devices("cpu")[0]
-    except RuntimeError:  # the user has switched that platform off
+    except RuntimeError:  # the user has disabled the CPU platform
         return jax.devices()[0]
 
 
 def join(parts: Sequence[Any]) -> Any:
-    """One ensemble of several whose members differ in numbers alone."""
+    """Concatenates ensembles of equal structure along their leading axis of members."""
     if len(parts) == 1:
         return parts[0]
 
@@ -59,7 +58,7 @@ def join(parts: Sequence[Any]) -> Any:
 
 
 def blank_ensemble(experiment: Experiment, data: Trajectory) -> tuple[Any, Any]:
-    """Filters and models of one member for each seed, whose numbers are all zero, to be loaded."""
+    """Builds filters and models with one member per seed and all-zero arrays, to load into."""
     seeds = np.zeros(experiment.num_seeds, int)
     shapes = eqx.filter_eval_shape(lambda data: _build(experiment, _first(data), seeds), data)
 
@@ -71,7 +70,8 @@ def blank_ensemble(experiment: Experiment, data: Trajectory) -> tuple[Any, Any]:
 
 
 def _build(experiment: Experiment, example: Trajectory, seeds: Any) -> tuple[Any, Any]:
-    task = cast(AbstractTask, experiment.task)  # whose model settings are those of the experiment
+    # `Experiment` has checked that its model belongs to the task.
+    task = cast(AbstractTask, experiment.task)
 
     def build(seed):
         filter_key, model_key = jr.split(jr.key(seed))
@@ -81,26 +81,26 @@ def _build(experiment: Experiment, example: Trajectory, seeds: Any) -> tuple[Any
     return eqx.filter_vmap(build)(seeds)
 
 
-# One program, and not one for every operation. It runs once, so that optimizing it does not pay.
+# Compile one program instead of one per operation. It runs once: optimization does not pay off.
 _build_once = eqx.filter_jit(  # pyright: ignore[reportCallIssue]
     _build, compiler_options={"xla_backend_optimization_level": 0}
 )
 
 
-@jax.jit  # one program, and not one for every array
+@jax.jit  # one program instead of one per array
 def _first(data: Trajectory) -> Trajectory:
     return jax.tree.map(lambda leaf: leaf[0], data)
 
 
 def build_stages(experiments: Sequence[Experiment], index: int) -> Stage:
-    """One stage of experiments that agree in their program, with the numbers of each member."""
+    """Joins stage `index` of experiments with equal `program`, with the numbers of all members."""
     stages = [build_stage(experiment, experiment.stages[index]) for experiment in experiments]
     counts = [len(experiment.members) for experiment in experiments]
     return join([stage.for_members(n) for stage, n in zip(stages, counts, strict=True)])
 
 
 def build_stage(experiment: Experiment, settings: StageSettings) -> Stage:
-    """A stage of training, with the learning rate of each member."""
+    """Builds a stage of training with the learning rate of each member."""
     rates = settings.learning_rates
     chosen = [rates[rate if len(rates) > 1 else 0] for _, rate in experiment.members]
     return Stage(
@@ -120,7 +120,7 @@ def build_stage(experiment: Experiment, settings: StageSettings) -> Stage:
 
 
 def _objective(experiment: Experiment, settings: StageSettings) -> Objective:
-    """The stage's main objective, what is added to it, and their weights."""
+    """Adds weighted terms to the main objective of a stage: warm-up, weight decay and `terms`."""
     terms = _weights(experiment, settings)
     if settings.objective == "filter":
         warmup = StepSchedule(settings.sensor_warmup, settings.sensor_weight)
@@ -133,7 +133,7 @@ def _objective(experiment: Experiment, settings: StageSettings) -> Objective:
 
 
 def _weights(experiment: Experiment, settings: StageSettings) -> dict[Objective, Any]:
-    """The stage's main objective and its terms, with weights that stay: what validation sees."""
+    """Returns the main objective and the terms with constant weights, which validation uses."""
     known = {LIKELIHOOD_TERM: _contrast(experiment), **experiment.task.terms}
     named = {known[term.name]: term.weight for term in settings.terms}
     terms = {_main(experiment, settings): settings.loss_weight} | named

@@ -1,4 +1,4 @@
-"""A small experiment that shows what learning the noise is good for."""
+"""A small experiment that compares learned with constant noise."""
 
 import dataclasses
 from pathlib import Path
@@ -15,7 +15,7 @@ LEARNED = Experiment(
     name="learned noise",
     task=TASK,
     stages=(
-        # How early the disc is found decides how far so short a training gets.
+        # Pretrain the sensor: in so short a training, the filter depends on a good start.
         StageSettings(
             name="sensor",
             objective="sensor",
@@ -43,7 +43,7 @@ CONSTANT = Experiment(
             name="fit constant Q and R",
             train=("model.sensor.noise", "model.process_noise"),
             num_epochs=10,
-            length=TASK.num_steps,  # as it is tested, which is the best that it can get
+            length=TASK.num_steps,  # as in tests, to give the baseline its best result
             frames_per_batch=400,
             learning_rates=(5e-2,),
             warmup_steps=20,
@@ -52,14 +52,14 @@ CONSTANT = Experiment(
     ),
 )
 KEPT = ("model.sensor.encoder", "model.sensor.head", "model.process")
-"""What the second run takes over from the first: everything but the noise."""
+"""The parts that the second run copies from the first: everything but the noise."""
 
 
 def run(folder: Path, watch: Watch, *, seed: int = 0) -> dict[str, Any]:
-    """Trains a filter whose noise depends on what it sees, and one with the best constant noise.
+    """Trains a filter with learned noise that depends on images, and one with constant noise.
 
-    Both have the same trained sensor and process. Training the second one fits its Q and R to
-    the training split by the same loss.
+    Both have the same trained sensor and process. The constant Q and R are fitted on the training
+    split with the same loss.
     """
     folders = {"learned": folder / "learned_noise", "constant": folder / "constant_noise"}
     for path in folders.values():

@@ -1,4 +1,4 @@
-"""Training experiments as one ensemble, in a folder from which it can go on."""
+"""Trains experiments as one ensemble, with checkpoints in a folder from which it can resume."""
 
 import math
 import time
@@ -21,64 +21,64 @@ from filtrax.training.selection import Ensemble
 from filtrax.trajectory import Trajectory
 
 KEPT_CHECKPOINTS = 2
-"""So that there is an older one to go back to when the newest is damaged."""
+"""The number of checkpoints to keep: an older one is the fallback if the newest is damaged."""
 
 Source = Callable[[Experiment], tuple[Any, Any, int]]
-"""Where parts come from: the trained filters and models of a run, and how many members it has."""
+"""Loads the run that an experiment starts from: filters, models, and the number of members."""
 
 
 @runtime_checkable
 class Watch(Protocol):
-    """What is told of a run while it goes on."""
+    """Callbacks for the progress of a run."""
 
     def start(self, stage: str, num_epochs: int, num_steps_per_epoch: int) -> None:
-        """A stage begins, or goes on."""
+        """Called when a stage starts or resumes."""
 
     def step(self, done: int) -> None:
-        """So many steps of the present epoch are done."""
+        """Called with the number of finished steps of the current epoch."""
 
     def epoch(self, record: dict[str, Any]) -> None:
-        """An epoch is over; the record is the one that stands in metrics.jsonl."""
+        """Called after each epoch with its line of metrics.jsonl."""
 
     def message(self, text: str) -> None:
-        """Something else that the user should know."""
+        """Called with any other message for the user."""
 
 
 class Silent:
-    """A watch that says nothing."""
+    """A watch that ignores everything."""
 
     def start(self, stage: str, num_epochs: int, num_steps_per_epoch: int) -> None:
-        """Says nothing."""
+        """Does nothing."""
 
     def step(self, done: int) -> None:
-        """Says nothing."""
+        """Does nothing."""
 
     def epoch(self, record: dict[str, Any]) -> None:
-        """Says nothing."""
+        """Does nothing."""
 
     def message(self, text: str) -> None:
-        """Says nothing."""
+        """Does nothing."""
 
 
-class Stopped(Exception):  # noqa: N818, because to be stopped is no error
-    """Training was asked to stop at the end of an epoch, and its state is kept."""
+class Stopped(Exception):  # noqa: N818, because stopping is no error
+    """Training stopped at the end of an epoch, as `Policy.stop` requested, with a checkpoint."""
 
 
 class Policy(NamedTuple):
-    """When a training is interrupted, and how often its state is written."""
+    """Rules on when to stop training, and how often to write checkpoints."""
 
     stop: Callable[[], bool] = lambda: False
-    """Asked after every epoch."""
+    """Called after every epoch; True stops the training."""
 
     seconds_between_checkpoints: float = 0.0
-    """At least; 0 writes one after every epoch."""
+    """The shortest time between checkpoints; 0 writes one after every epoch."""
 
 
 EVERY_EPOCH = Policy()
 
 
 class Member(NamedTuple):
-    """One member of the ensemble: a seed and a learning rate of one of the experiments."""
+    """A member of the ensemble: index of its experiment, seed, and index of its learning rate."""
 
     experiment: int
     seed: int
@@ -86,10 +86,10 @@ class Member(NamedTuple):
 
 
 class EnsembleTraining:
-    """Experiments that agree in their `program`, and the folder that their training is kept in.
+    """The joint training of experiments with equal `program`, recorded in one folder.
 
-    Experiments with the same task share their data; there must be equally many of each task, one
-    task after the other. They train on several devices at once if `devices` says so.
+    Experiments with equal tasks share their data; there must be equally many experiments of each
+    task, sorted by task. `devices` are those to train on at once.
     """
 
     def __init__(
@@ -113,7 +113,10 @@ class EnsembleTraining:
         self._kept = -math.inf
 
     def begin(self, data: Sequence[Trajectory], source: Source) -> tuple[Any, Any]:
-        """Fresh filters and models, perhaps with the trained parts of other runs."""
+        """Builds filters and models of all members, with parts of other runs where asked for.
+
+        `data` has one training set for each task.
+        """
         states = []
         for experiment in self.experiments:
             state = build_ensemble(experiment, data[self.tasks.index(experiment.task)])
@@ -122,13 +125,13 @@ class EnsembleTraining:
             states.append(state)
         filt, model = join(states)
         for settings in self.settings:
-            trainable(filt, model, settings.train)  # raises if it names what is not there
+            trainable(filt, model, settings.train)  # raises if it names missing parts
         return filt, model
 
     def train(
         self, data: Sequence[Trajectory], state: tuple[Any, Any], *, resume: bool
     ) -> tuple[Any, Any]:
-        """All stages, one after another; from a checkpoint on if there is one."""
+        """Trains all stages in order; `resume` continues from the newest readable checkpoint."""
         validation = [task.data("validation") for task in self.tasks]
         perturbations = self.tasks[0].perturbations()
         seeds = [member.seed for member in self.members]
@@ -152,7 +155,10 @@ class EnsembleTraining:
         return state
 
     def chosen(self, experiment: int) -> list[int]:
-        """The members of an experiment with its best learning rate, by mean validation loss."""
+        """Returns the members of an experiment with its best learning rate.
+
+        The best rate has the smallest mean validation loss over seeds.
+        """
         summary = self.summary()
         groups: dict[int, list[int]] = {}
         for i, member in enumerate(self.members):
@@ -166,7 +172,7 @@ class EnsembleTraining:
         return min(groups.values(), key=mean_loss)
 
     def summary(self) -> list[dict[str, Any]]:
-        """Of each member, what training says of it: from the metrics of the last stage."""
+        """Returns learning rate, rollbacks, and best epoch of the last stage for each member."""
         if not self.settings:
             nothing = {"learning_rate": None, "rollbacks": 0, "best_epoch": 0, "validation": {}}
             return [{"seed": member.seed} | nothing for member in self.members]
@@ -197,7 +203,7 @@ class EnsembleTraining:
         start: tuple[Any, Any],
         events: EventLog,
     ) -> tuple[Any, Any]:
-        """One stage; `ensemble` is where it goes on, `start` where it began."""
+        """Trains one stage from the state `start`, or resumes it from `ensemble`."""
         settings = self.settings[index]
         self.watch.start(settings.name, settings.num_epochs, training.steps_per_epoch)
         began = time.perf_counter()
@@ -238,7 +244,7 @@ class EnsembleTraining:
             )
 
     def _number(self, stage: int, epoch: int) -> int:
-        """The number of a checkpoint: how many lines the metrics then have."""
+        """Returns the number of a checkpoint, which is the number of lines of the metrics then."""
         before = self.settings[:stage]
         return sum(settings.num_epochs + 1 for settings in before) + epoch + 1
 
@@ -247,7 +253,7 @@ class EnsembleTraining:
         return max(index for index in stages if self._number(index, 0) <= checkpoint)
 
     def _checkpoint(self, number: int, start: tuple[Any, Any], ensemble: Ensemble) -> None:
-        """Writes a checkpoint, then removes those that are too old to be of use."""
+        """Writes a checkpoint, then removes all but the newest `KEPT_CHECKPOINTS`."""
         path = self.folder.checkpoint(number)
         with self.folder.writing(path):
             save_parts(path, start=start, ensemble=ensemble)
@@ -256,7 +262,7 @@ class EnsembleTraining:
         self._kept = time.monotonic()
 
     def _newest_checkpoint(self) -> int | None:
-        """The number of the newest checkpoint that can be read."""
+        """Returns the number of the newest readable checkpoint, or None."""
         for number, path in self.folder.checkpoints():
             try:
                 load_parts(path)
@@ -293,14 +299,14 @@ class EnsembleTraining:
 
 
 def _begin(training: Training) -> tuple[Ensemble, EpochRecord]:
-    """The ensemble before the first epoch, while the program of an epoch is compiled already."""
+    """Evaluates the initial ensemble while a thread compiles the program of an epoch."""
     with ThreadPoolExecutor(1) as executor:
-        executor.submit(training.lower().compile)  # an error in it comes again in the epoch
+        executor.submit(training.lower().compile)  # the first epoch raises its errors again
         return training.begin()
 
 
 def _take_over(experiment: Experiment, state: tuple[Any, Any], source: Source) -> tuple[Any, Any]:
-    """The state with the parts of another run that the experiment asks for."""
+    """Copies the parts of `experiment.start` from another run; its members repeat in order."""
     filt, model, count = source(experiment)
     if 1 < count < experiment.num_seeds:
         raise ValueError(

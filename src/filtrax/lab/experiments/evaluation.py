@@ -1,4 +1,4 @@
-"""What is reported of trained filters, and what a report shows of them."""
+"""Evaluates trained filters: metrics, and the arrays that a report draws."""
 
 import dataclasses
 import functools
@@ -42,23 +42,23 @@ LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Nominal coverages at which the empirical one is computed."""
 
 TEST_SEED = 1
-"""Of the random numbers of filters in tests, the same for all members."""
+"""Seed of the random numbers of filters in evaluations, the same for all members."""
 
 
 class Evaluation:
-    """An ensemble on one split of its task, from every perturbed initial state.
+    """The results of an ensemble on one split of its task, from every perturbed initial state.
 
-    It has one member for each seed.
+    The ensemble has one member per seed. Results are dicts of arrays with leading axes:
 
-    `steps` holds arrays with leading axes (members, perturbations, sequences, steps), `sensed`
-    such without perturbations, and `scores`, what the task reports of sequences, such without
-    steps.
+    - `steps`: (members, perturbations, sequences, steps), errors and densities of the filters.
+    - `sensed`: (members, sequences, steps), outputs of the sensors.
+    - `scores`: (members, perturbations, sequences), the metrics of the task.
     """
 
     def __init__(self, experiment: Experiment, filt: Any, model: Any, split: str):
         task = experiment.task
         self.experiment = experiment
-        # A model that was loaded does not know that its training is over.
+        # Loaded models are in training mode.
         self.filt, self.model = experiment.filter.for_test(filt), eqx.nn.inference_mode(model)
         self.data = task.data(split)
         self.details = task.details(self.data)
@@ -80,7 +80,7 @@ class Evaluation:
         self.sensed: dict[str, np.ndarray] = jax.tree.map(np.asarray, measured)
 
     def metrics(self, member: int) -> dict[str, float]:
-        """The numbers that are reported of one member."""
+        """Returns the metrics of one member, means over all steps with known states."""
         steps = {name: values[member] for name, values in self.steps.items()}
         sensed = {name: values[member] for name, values in self.sensed.items()}
         labels = np.broadcast_to(self._labels(), steps["difference"].shape)
@@ -100,13 +100,13 @@ class Evaluation:
         return {name: float(value) for name, value in found.items()}
 
     def sequence_scores(self, member: int) -> dict[str, np.ndarray]:
-        """What the task reports of each sequence: means over perturbations for one member."""
+        """Returns the task's metrics of each sequence, averaged over perturbations."""
         return {name: values[member].mean(0) for name, values in self.scores.items()}
 
     def shown(self, member: int) -> dict[str, Any]:
-        """What figures show of the process noise of one member, from the first initial state.
+        """Returns the process noise of one member for figures, from the first initial state.
 
-        Plain lists; see `docs/reference/run_folder.md`.
+        The numbers are in plain lists; see `docs/reference/run_folder.md`.
         """
         predicted = _stds(self.steps["process_covariance"][member, 0])
         true, visible = self.details.process_covariance, self.details.visible
@@ -119,7 +119,7 @@ class Evaluation:
         return found | over_the_plane(positions, predicted, visible)
 
     def arrays(self, member: int) -> dict[str, np.ndarray]:
-        """What a report draws of one member; see `docs/reference/run_folder.md`."""
+        """Returns the arrays for the report of one member; see `docs/reference/run_folder.md`."""
         perturbation = min(1, len(self.perturbations) - 1)
         shown = slice(0, SHOWN_SEQUENCES)
         steps = {name: values[member, perturbation] for name, values in self.steps.items()}
@@ -144,9 +144,9 @@ class Evaluation:
         return drawn | self._shown_beliefs(member, perturbation) | self._known(shown)
 
     def _places(self) -> dict[str, np.ndarray]:
-        """Where states are in the images, and which components of a state are measured.
+        """Returns the map from states to pixels, and the measured components of the state.
 
-        Nothing is said of the latter where they are the first ones, as most often.
+        The latter are missing if they are the first components, as usual.
         """
         task, places = self.experiment.task, {}
         view, projection = task.view(), task.projection()
@@ -162,7 +162,7 @@ class Evaluation:
         return places
 
     def _shown_beliefs(self, member: int, perturbation: int) -> dict[str, np.ndarray]:
-        """Estimates, particles and images of the sequences that are shown."""
+        """Returns estimates, particles and images of the shown sequences."""
         seeing, data, features = self._shown_inputs
         filt, model, readings = select((self.filt, seeing, features), member)
         if readings is not None:
@@ -183,7 +183,7 @@ class Evaluation:
         return drawn | sketches(task, sequences, means)
 
     def _known(self, shown: slice) -> dict[str, np.ndarray]:
-        """What the task knows of the data besides their states."""
+        """Returns visibility and true process noise, if the task knows them."""
         known = {}
         if self.details.visible is not None:
             known["all_visible"] = np.asarray(self.details.visible)
@@ -208,7 +208,7 @@ def _same_keys(count: int) -> Keys:
 
 @functools.cache
 def each_step(density: Loss) -> Score:
-    """Errors, stated standard deviations, NLLs, NEES and predicted Q of every step."""
+    """Makes a score with errors, standard deviations, NLLs, NEES and predicted Q of all steps."""
 
     def score(filt, model, trajectory, key):
         beliefs = filter_trajectory(filt, model, trajectory, key=key).beliefs
@@ -239,7 +239,7 @@ def each_step(density: Loss) -> Score:
 
 @eqx.filter_jit
 def _measure(inputs: tuple[Trajectory, Any], model: Any, keys: Any) -> dict[str, jax.Array]:
-    """What the sensors of an ensemble say of all readings, and how wrong they are."""
+    """Computes measurements of all readings by all members, and their errors."""
 
     def one(trajectory, features):
         def member(model, own, key):
@@ -263,7 +263,7 @@ def _measure(inputs: tuple[Trajectory, Any], model: Any, keys: Any) -> dict[str,
 
 
 def _shown(data: Trajectory) -> Trajectory:
-    """The first sequences, on the host."""
+    """Returns the first sequences as NumPy arrays."""
     return jax.tree.map(lambda leaf: np.asarray(leaf)[:SHOWN_SEQUENCES], data)
 
 
@@ -275,7 +275,7 @@ def _sequence(data: Trajectory, number: int) -> Trajectory:
 def _believe(
     filt: Any, model: Any, data: Trajectory, start: Float[Any, " x"], accelerate: bool
 ) -> tuple[Any, dict[str, jax.Array]]:
-    """The beliefs of one member on several sequences, and what a report draws of all beliefs."""
+    """Filters several sequences with one member; returns beliefs, and their moments and errors."""
     key = jr.key(TEST_SEED)
 
     def one(trajectory):
@@ -292,7 +292,7 @@ def _believe(
 
 
 def _moments(belief: Any, space: AbstractSpace) -> Gaussian:
-    """Mean and covariance of the density that is reported."""
+    """Returns the moments of a belief; for particles, those of their kernel density."""
     has_kernel = isinstance(belief, Particles)
     return belief.kernel_moments(space) if has_kernel else belief.moments(space)
 
@@ -300,9 +300,9 @@ def _moments(belief: Any, space: AbstractSpace) -> Gaussian:
 def _sensor_metrics(
     task: AbstractTask, details: Details, sensed: dict[str, np.ndarray], counts: np.ndarray
 ) -> dict[str, Any]:
-    """How good measurements are, and how their predicted noise goes with what can be seen.
+    """Computes the error of measurements, and how their predicted noise depends on visibility.
 
-    What no frame says anything of is left out. Noise that is constant has no correlation: NaN.
+    Metrics without any frames are omitted. The correlation of constant noise is NaN.
     """
     found = {}
     seen = sensed["seen"]
@@ -326,7 +326,7 @@ def _sensor_metrics(
 
 
 def _process_metrics(details: Details, steps: dict[str, np.ndarray]) -> dict[str, Any]:
-    """How the predicted process noise compares with the true one, where it is known."""
+    """Compares the predicted process noise with the true one, if it is known."""
     if details.process_covariance is None:
         return {}
     predicted = steps["process_covariance"]
@@ -336,11 +336,11 @@ def _process_metrics(details: Details, steps: dict[str, np.ndarray]) -> dict[str
 
 
 def select(ensemble: Any, chosen: Any) -> Any:
-    """One member, or some members, of an ensemble."""
+    """Indexes the leading axis of all arrays of an ensemble by one member or several."""
     return _select(ensemble, np.asarray(chosen))
 
 
-@eqx.filter_jit  # one program, and not one for every array
+@eqx.filter_jit  # one program instead of one per array
 def _select(ensemble: Any, chosen: Int[Any, "*n"]) -> Any:
     return jax.tree.map(lambda leaf: leaf[chosen] if eqx.is_array(leaf) else leaf, ensemble)
 
@@ -350,6 +350,6 @@ def _stds(covariances: np.ndarray) -> np.ndarray:
 
 
 def _column_means(inside: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The mean of each component over its labelled entries."""
+    """Averages each component over its labelled entries."""
     axes = tuple(range(inside.ndim - 1))
     return np.where(labels, inside, 0).sum(axes) / np.maximum(labels.sum(axes), 1)

@@ -14,27 +14,30 @@ from typing import Any
 class EventLog:
     """Writes the numbers of every epoch, one TensorBoard run for each member.
 
-    Without tensorboardX it writes nothing; `available` says so. With it, an event is on its way
-    to the disk when `write` returns: the package's own summary writer has a thread for that,
-    which a full disk ends without a word, and whoever writes next waits for it forever.
+    Without tensorboardX it writes nothing; see `available`. Events are flushed before `write`
+    returns. The package's own `SummaryWriter` uses a thread instead, which dies silently when the
+    disk is full, so that the next write blocks forever.
     """
 
     def __init__(self, folder: Path, *, first_step: int | None = None):
-        """Makes nothing yet. What an earlier process wrote from the first step on is hidden."""
+        """Creates no files yet.
+
+        With `first_step`, TensorBoard hides events of earlier processes from that step on.
+        """
         self._folder = folder
         self._first_step = first_step
         self._writers: list[Any] = []
 
     @staticmethod
     def available() -> bool:
-        """Whether events can be written."""
+        """Returns True if tensorboardX is installed."""
         return importlib.util.find_spec("tensorboardX") is not None
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Writes the record of one epoch, as it stands in the metrics."""
+        """Writes the record of one epoch, a line of metrics.jsonl."""
         if not self.available():
             return
-        stage = record["stage"].replace(" ", "_")  # TensorBoard's names have no spaces.
+        stage = record["stage"].replace(" ", "_")  # TensorBoard allows no spaces in tags.
         for index, member in enumerate(record["members"]):
             values = [
                 {"tag": f"{stage}/{name}", "simple_value": value}
@@ -43,7 +46,7 @@ class EventLog:
             _add(self._writer(index), step=record["step"], summary={"value": values})
 
     def close(self) -> None:
-        """Ends the files."""
+        """Closes all files."""
         while self._writers:
             self._writers.pop().close()
 
@@ -51,12 +54,12 @@ class EventLog:
         return self
 
     def __exit__(self, error: object, *details: object) -> None:
-        # What went wrong first is what matters.
+        # An error on closing must not hide the first one.
         with contextlib.suppress(OSError) if error is not None else contextlib.nullcontext():
             self.close()
 
     def _writer(self, index: int) -> Any:
-        from tensorboardX import RecordWriter  # It is optional.
+        from tensorboardX import RecordWriter  # optional dependency
 
         while len(self._writers) <= index:
             folder = self._folder / f"member-{len(self._writers)}"
@@ -71,14 +74,14 @@ class EventLog:
 
 
 def _add(writer: Any, **content: Any) -> None:
-    # A generator makes this module, so type checkers do not know what is in it.
+    # A generated module, whose content type checkers cannot see.
     messages: Any = importlib.import_module("tensorboardX.proto.event_pb2")
     writer.write(messages.Event(wall_time=time.time(), **content).SerializeToString())
     writer.flush()
 
 
 def _numbers(member: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Names and values of all finite numbers, those of nested mappings included."""
+    """Yields names and values of all finite numbers, including those of nested mappings."""
     for name, value in member.items():
         if isinstance(value, Mapping):
             yield from _numbers(value, f"{prefix}{name}/")

@@ -1,8 +1,8 @@
-"""The folder of a run: what is in it, and how it is written so that nothing is ever lost.
+"""The folder of a run, with writes that survive crashes.
 
-A file appears under its name only once it is complete, and lines that are appended are on the
-disk before the call returns. After a crash there is at most one broken line at the end of the
-metrics, which `read_metrics` leaves out and `truncate_metrics` removes.
+Files are written under a temporary name and renamed once they are complete; appended lines are
+synced to disk before the call returns. After a crash, the last line of the metrics may be
+incomplete: `read_metrics` ignores it, and `truncate_metrics` removes it.
 """
 
 import contextlib
@@ -23,28 +23,28 @@ from filtrax.lab.files import RecordError, as_json, refused, replace, writing
 
 @dataclasses.dataclass(frozen=True)
 class RunFolder:
-    """The folder of one run. Making the object touches nothing; `create` makes the folder."""
+    """The folder of one run. The object alone touches no files; `create` makes the folder."""
 
     path: Path
 
     @property
     def config(self) -> Path:
-        """The full configuration."""
+        """The full configuration; its presence marks the folder of a run."""
         return self.path / "config.toml"
 
     @property
     def provenance(self) -> Path:
-        """Where the run comes from: versions, commit, device, seed, command."""
+        """The provenance of the run: versions, commit, device, seed and command."""
         return self.path / "run.json"
 
     @property
     def metrics(self) -> Path:
-        """One line per epoch."""
+        """The metrics of training, one JSON object per epoch and line."""
         return self.path / "metrics.jsonl"
 
     @property
     def events(self) -> Path:
-        """TensorBoard's events."""
+        """The folder of TensorBoard events."""
         return self.path / "events"
 
     @property
@@ -59,7 +59,7 @@ class RunFolder:
 
     @property
     def evaluation(self) -> Path:
-        """What the report draws."""
+        """The arrays that the report draws."""
         return self.path / "evaluation.npz"
 
     @property
@@ -68,17 +68,17 @@ class RunFolder:
         return self.path / "report.html"
 
     def checkpoint(self, number: int) -> Path:
-        """Where a checkpoint is; its number says how many lines the metrics had then."""
+        """Returns the path of a checkpoint; its number counts the lines of the metrics then."""
         return self.path / "checkpoints" / f"checkpoint-{number:06d}.npz"
 
     def checkpoints(self) -> list[tuple[int, Path]]:
-        """Numbers and files of the checkpoints that are there, newest first."""
+        """Lists numbers and paths of the existing checkpoints, newest first."""
         paths = self.path.glob("checkpoints/checkpoint-*.npz")
         numbered = [(path.stem.removeprefix("checkpoint-"), path) for path in paths]
         return sorted(((int(n), path) for n, path in numbered if n.isdecimal()), reverse=True)
 
     def create(self, *, resume: bool = False) -> None:
-        """Makes the folder. One with content is refused, replace, unless the run in it goes on."""
+        """Makes the folder; raises if it has content, unless `resume` continues the run in it."""
         if resume:
             self.check()
         elif self.path.is_dir() and self._has_content():
@@ -89,14 +89,14 @@ class RunFolder:
             self._remove_leftovers()
 
     def check(self) -> None:
-        """Raises unless this is the folder of a run."""
+        """Raises `RecordError` unless this is the folder of a run."""
         if not self.path.exists():
             raise RecordError(f"There is no run folder at {self.path}.")
         if not self._is_run:
             raise RecordError(f"{self.path} is not the folder of a run: it has no config.toml.")
 
     def clear(self) -> None:
-        """Removes an earlier run from the folder, and nothing that a run did not write."""
+        """Removes an earlier run from the folder, but no other files."""
         if not self._is_run:
             return
         with writing(self.path):
@@ -106,7 +106,7 @@ class RunFolder:
                     shutil.rmtree(folder)
             for name in ("provenance", "metrics", "model", "result", "evaluation", "report"):
                 getattr(self, name).unlink(missing_ok=True)
-            # Last, because it is what makes the folder one of a run.
+            # Last, because it marks the folder of a run.
             self.config.unlink()
 
     def write_json(self, path: Path, content: Any) -> None:
@@ -115,7 +115,7 @@ class RunFolder:
             replace(path, as_json(content, indent=2) + "\n")
 
     def write_arrays(self, path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-        """Writes a file of this folder with named arrays."""
+        """Writes named arrays into a compressed .npz file of this folder."""
 
         def write(file: IO[bytes]) -> None:
             np.savez_compressed(file, allow_pickle=False, **arrays)
@@ -124,14 +124,14 @@ class RunFolder:
             write_whole(path, write)
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
-        """Adds the line of one epoch. To be called before the checkpoint of that epoch."""
+        """Appends the line of one epoch. Must be called before that epoch's checkpoint."""
         with self.writing(self.metrics), self.metrics.open("a", encoding="utf-8") as file:
             file.write(as_json(record) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """The lines of all epochs; a last line that was never finished is left out."""
+        """Reads the lines of all epochs, without an incomplete last line."""
         records = []
         for number, line in enumerate(self._metrics_lines(), start=1):
             try:
@@ -143,14 +143,14 @@ class RunFolder:
         return records
 
     def truncate_metrics(self, num_records: int) -> None:
-        """Keeps the first lines alone: those that were there when a checkpoint was made."""
+        """Keeps only the first lines, those that precede a checkpoint."""
         with self.writing(self.metrics):
             kept = self._metrics_lines()[:num_records]
             replace(self.metrics, "".join(f"{line}\n" for line in kept))
 
     @contextlib.contextmanager
     def writing(self, path: Path) -> Iterator[None]:
-        """Turns the refusal of a disk into a sentence that says what is kept and how to go on."""
+        """Turns an `OSError` into a `RecordError` that says what is kept and how to continue."""
         try:
             yield
         except RecordError:
@@ -167,7 +167,7 @@ class RunFolder:
         return f"filtrax train --resume {shlex.quote(str(self.path))}"
 
     def _has_content(self) -> bool:
-        # A disk that is full from the start leaves the folder of checkpoints alone.
+        # A failed start, as on a full disk, leaves nothing but an empty folder of checkpoints.
         empty = self.path / "checkpoints"
         entries = (path for path in self.path.iterdir() if path != empty or not path.is_dir())
         return any(entries) or (empty.is_dir() and any(empty.iterdir()))
@@ -194,6 +194,6 @@ class RunFolder:
     def _metrics_lines(self) -> list[str]:
         if not self.metrics.is_file():
             return []
-        # A line counts only with its end: half of a number is a number too.
+        # Ignore a line without a newline: half of a number may be a valid number.
         *lines, _ = self.metrics.read_text(encoding="utf-8", errors="replace").split("\n")
         return lines

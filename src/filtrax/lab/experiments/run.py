@@ -1,4 +1,4 @@
-"""From an experiment to the folder of its run, and from there on after an interruption."""
+"""Runs experiments: training, evaluation, and resuming after an interruption."""
 
 import dataclasses
 import math
@@ -29,17 +29,17 @@ def train(
     resume: bool = False,
     devices: Devices = "one",
 ) -> dict[str, Any]:
-    """Trains all stages of an experiment, tests what comes out, and records both.
+    """Trains all stages of an experiment, tests the result, and records both in a folder.
 
-    Every epoch ends with a checkpoint. With `resume` the run in the folder goes on from its
-    newest readable one, and ends with the same result as if it had not been interrupted.
-    `devices` are those that it trains on at once: "one", "all" or a list.
+    Every epoch ends with a checkpoint. With `resume`, the run continues from the newest readable
+    checkpoint in the folder, and gives the same result as without the interruption. `devices` are
+    those to train on at once: "one", "all" or a list.
     """
     return Run(experiment, RunFolder(Path(folder)), watch or Silent(), devices).train(resume)
 
 
 def evaluate(folder: Path, split: str = "test") -> dict[str, Any]:
-    """The result of a finished run on any split of its task."""
+    """Evaluates a finished run on any split of its task; returns its result."""
     run = open_run(folder)
     return run.result(Evaluation(run.experiment, *run.trained(), split), split)
 
@@ -51,10 +51,10 @@ def evaluate_drive(
     frames: tuple[int, int] | None = None,
     cameras: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The result of a finished run of the KITTI task on frames of any drive in KITTI's layout.
+    """Evaluates a finished run of the KITTI task on any drive in KITTI's layout.
 
-    Without `frames` that is all of them. Windows begin every `test_stride` frames. The data that
-    the run was trained on are not needed.
+    `frames` is the range to use, by default all frames. Windows start every `test_stride` frames.
+    The training data are not needed.
     """
     run = open_run(folder)
     task = run.experiment.task
@@ -79,14 +79,14 @@ def evaluate_drive(
 
 
 def open_run(folder: Path) -> "Run":
-    """A run that is in a folder already."""
+    """Opens the run in an existing folder."""
     records = RunFolder(Path(folder))
     records.check()
     return Run(config.read(Experiment, records.config), records, Silent())
 
 
 class Run:
-    """An experiment and the folder that it is recorded in."""
+    """An experiment with the folder of its records."""
 
     def __init__(
         self, experiment: Experiment, folder: RunFolder, watch: Watch, devices: Devices = "one"
@@ -95,7 +95,7 @@ class Run:
         self.training = EnsembleTraining([experiment], folder, watch, devices=devices)
 
     def train(self, resume: bool) -> dict[str, Any]:
-        """Trains from the start or from the newest checkpoint, then tests."""
+        """Trains as `fit` does, evaluates on the test split, and writes the result."""
         evaluation = Evaluation(self.experiment, *self.fit(resume), "test")
         result = self.result(evaluation, "test")
         self.folder.write_arrays(self.folder.evaluation, evaluation.arrays(0))
@@ -103,14 +103,14 @@ class Run:
         return result
 
     def fit(self, resume: bool) -> tuple[Any, Any]:
-        """Trains from the start or from the newest checkpoint, and keeps what comes out."""
+        """Trains from the start, or from the newest checkpoint, and saves filters and models."""
         if not self.experiment.stages:
             raise ValueError("stages must name at least one stage of training, got none.")
         if resume:
             self.folder.check()
         data = [self.experiment.task.data("train")]
         state = self.training.begin(data, trained_parts)
-        # Created once the model is built: what cannot be built leaves nothing behind.
+        # Make the folder after the model, so that a failed build leaves no files.
         self.folder.create(resume=resume)
         if not resume:
             config.write(self.folder.config, self.experiment)
@@ -124,10 +124,9 @@ class Run:
         return filt, model
 
     def trained(self, split: str = "validation") -> tuple[Any, Any]:
-        """The trained filters and models, one for each seed.
+        """Loads the trained filters and models, one for each seed.
 
-        `split` is one that there are data of: models are built for such data before their numbers
-        are loaded.
+        `split` must have data, because the models are built for the shapes of its data first.
         """
         if not self.folder.model.is_file():
             raise FileNotFoundError(
@@ -139,7 +138,7 @@ class Run:
         return load(self.folder.model, *template)
 
     def result(self, evaluation: Evaluation, split: str) -> dict[str, Any]:
-        """What the trained filters achieve on a split; of several learning rates the best one."""
+        """Returns metrics and settings of an evaluation, for the best learning rate."""
         summary = self.training.summary()
         members = [
             summary[chosen] | {"metrics": evaluation.metrics(i)}
@@ -157,7 +156,7 @@ class Run:
 
 
 def check_channels(path: Path, model: Any) -> None:
-    """Raises if a saved sensor of images had others to look at than the model's: gray or colour."""
+    """Raises if a saved image sensor was trained on another number of channels than the model's."""
     network = getattr(getattr(model.sensor, "encoder", None), "network", None)
     kernels = getattr(network, "kernels", None)
     if kernels is None:
@@ -174,9 +173,9 @@ def check_channels(path: Path, model: Any) -> None:
 
 
 def over_windows(evaluation: Evaluation) -> dict[str, dict[str, float]]:
-    """Mean and standard error over the sequences of an evaluation, of means over its members.
+    """Computes mean and standard error over sequences, of averages over members.
 
-    Windows that overlap are no independent draws: the standard error is a little too small then.
+    Overlapping windows are not independent, so that their standard error is too small.
     """
     steps = evaluation.steps
     distance = np.sqrt((steps["difference"] ** 2).sum(-1))
@@ -191,13 +190,13 @@ def over_windows(evaluation: Evaluation) -> dict[str, dict[str, float]]:
 
 
 def trained_parts(experiment: Experiment) -> tuple[Any, Any, int]:
-    """The trained filters and models of the run that an experiment starts from."""
+    """Loads filters, models and the number of members of the run that an experiment starts from."""
     other = open_run(Path(experiment.start.run))
     return *other.trained(), other.experiment.num_seeds
 
 
 def averages(members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Mean and standard error of the metrics of members; one member has no standard error."""
+    """Averages metrics over members; the standard error of one member is None."""
     count = len(members)
     values = {
         name: np.asarray([member["metrics"][name] for member in members])

@@ -1,29 +1,29 @@
-"""Small tables of what a trained filter predicts, for figures: plain lists that JSON can hold."""
+"""Small tables of a trained filter's predicted noise for figures, as lists for JSON."""
 
 from typing import Any
 
 import numpy as np
 
 NUM_CELLS = 6
-"""Of a map, along each axis."""
+"""The number of cells of a map along each axis."""
 
 HALF_WIDTH = 60.0
-"""A map reaches so far from the origin to all sides, in the units of the state."""
+"""Half the width of a map around the origin, in the units of the state."""
 
 CANDIDATES = 20
-"""Among that many sequences the one is chosen whose true noise changes most often."""
+"""The number of first sequences among which `most_changing` chooses."""
 
 DIGITS = 4
 
 
 def most_changing(true_stds: np.ndarray) -> int:
-    """The sequence, of those in front, in which the true process noise changes most often."""
+    """Returns the index of the sequence, of the first ones, whose true noise changes most often."""
     changes = (np.diff(true_stds[:CANDIDATES], axis=1) != 0).any(-1).sum(-1)
     return int(changes.argmax())
 
 
 def over_a_sequence(process_stds: np.ndarray, true_stds: np.ndarray | None) -> dict[str, Any]:
-    """Predicted and true standard deviations of the process noise, over one sequence."""
+    """Returns predicted and true standard deviations of the process noise in one sequence."""
     if true_stds is None:
         return {"process_std": plain(process_stds[0])}
     chosen = most_changing(true_stds)
@@ -36,12 +36,12 @@ def over_a_sequence(process_stds: np.ndarray, true_stds: np.ndarray | None) -> d
 def over_the_plane(
     positions: np.ndarray, process_stds: np.ndarray, visible: np.ndarray | None
 ) -> dict[str, Any]:
-    """Means over all steps whose true position is in a cell of a square grid.
+    """Averages process noise and occlusion over the cells of a square grid of true positions.
 
-    The process noise of a step depends on the state before it. So each position goes with the
-    predicted noise of the step that begins there, and the last position of a sequence with none.
+    The process noise of a step depends on the state before it, so each position is paired with
+    the predicted noise of the next step, and the last position of a sequence is not used.
 
-    **Returns:** rows are y and columns x; a cell that nothing was in has none (null).
+    **Returns:** rows are y and columns x; empty cells are None.
     """
     edges = np.linspace(-HALF_WIDTH, HALF_WIDTH, NUM_CELLS + 1)
     before = positions[:, :-1].reshape(-1, 2)
@@ -61,7 +61,7 @@ def over_the_plane(
 
 
 def plain(values: np.ndarray) -> list:
-    """Rounded numbers in lists; what is not finite is None."""
+    """Converts an array to nested lists of rounded numbers; numbers that are not finite to None."""
     rounded = np.round(np.asarray(values, float), DIGITS)
     numbers = rounded.astype(object)
     numbers[~np.isfinite(rounded)] = None

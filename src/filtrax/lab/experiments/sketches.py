@@ -1,4 +1,4 @@
-"""What states look like from above, for the player of a report."""
+"""Outlines of objects seen from above, for the player of a report."""
 
 from collections.abc import Sequence
 
@@ -11,9 +11,9 @@ from filtrax.trajectory import Trajectory
 def sketches(
     task: AbstractTask, sequences: Sequence[Trajectory], means: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """What truth and estimates of some sequences look like, and what else moves beside them.
+    """Returns outlines and arrows of true and estimated states, and companions' paths.
 
-    Nothing where a task has no sketches; see `docs/reference/run_folder.md`.
+    The dict is empty if the task has none of them; see `docs/reference/run_folder.md`.
     """
     drawn = {}
     for kind, shown in (("true_", [np.asarray(one.states) for one in sequences]), ("", means)):

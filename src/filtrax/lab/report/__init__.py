@@ -1,4 +1,4 @@
-"""One HTML page that shows what runs learned: it opens from disk and needs no network."""
+"""Reports on runs as one self-contained HTML page that needs no network."""
 
 from filtrax.lab.report.page import write
 

@@ -1,4 +1,4 @@
-"""What a chart shows, as data: `charts.js` draws it."""
+"""Charts as data, which `charts.js` draws."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ Numbers = np.ndarray | Sequence[float]
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis.
+    """An axis of a chart.
 
     Attributes:
-        label: What is shown, with its unit.
-        log: Whether the axis is logarithmic.
-        zero: Whether it must show zero.
-        whole: Whether only whole numbers make sense, as for epochs.
+        label: The quantity, with its unit.
+        log: Use a logarithmic scale.
+        zero: Include zero.
+        whole: Place ticks at integers only, as for epochs.
     """
 
     label: str
@@ -30,13 +30,13 @@ class Series:
     """A line with an optional band, a band alone, or points.
 
     Attributes:
-        name: How the legend calls it; nothing to leave it out of the legend.
-        x: Where the numbers lie on the horizontal axis.
+        name: The label in the legend; "" for none.
+        x: The horizontal coordinates.
         y: The line or the points; None for a band alone.
         low: The lower edge of the band.
         high: The upper edge of the band.
-        style: Picks colour, dash and marker together; None for a quiet reference.
-        points: Whether to draw markers instead of a line.
+        style: The index of colour, dash and marker; None for a gray reference.
+        points: Draw markers instead of a line.
     """
 
     name: str
@@ -53,13 +53,12 @@ class Chart:
     """A titled plot of series over common axes.
 
     Attributes:
-        title: What is above the plot.
+        title: The text above the plot.
         x: The horizontal axis.
         y: The vertical axis.
-        series: What is drawn, from the lowest to the highest.
+        series: The series, from back to front.
         note: A remark below the plot.
-        plane: Whether both axes have the same scale, as on a map. Points are places there, drawn
-            large.
+        plane: Use the same scale for both axes, as on a map, and large markers for points.
     """
 
     title: str
@@ -71,12 +70,12 @@ class Chart:
 
 
 def with_unit(label: str, unit: str) -> str:
-    """The label followed by its unit, where there is one."""
+    """Appends a unit in parentheses to a label, unless the unit is empty."""
     return f"{label} ({unit})" if unit else label
 
 
 def wants_log(*values: Numbers | None) -> bool:
-    """Whether numbers are better shown on a logarithmic axis: positive, and far apart."""
+    """Returns True for positive numbers that span a factor of more than 20."""
     numbers = np.concatenate([np.ravel(v) for v in values if v is not None] or [np.zeros(0)])
     finite = numbers[np.isfinite(numbers)]
     return bool(finite.size and finite.min() > 0 and finite.max() > 20 * finite.min())

@@ -1,4 +1,4 @@
-"""The charts of a report, from what runs recorded."""
+"""The charts of a report, from the records of runs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,11 +22,11 @@ from filtrax.lab.report.summaries import (
 )
 
 MOST_POINTS = 2000
-"""How many points a scatter plot shows; more only make the file large."""
+"""The largest number of points in a scatter plot, to limit the size of the file."""
 
 
 def learning_curves(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """For each stage of training, the charts of its losses and validation metrics by epoch."""
+    """Charts losses and validation metrics over epochs for each stage of training."""
     stages = dict.fromkeys(epoch["stage"] for run in runs for epoch in run.epochs)
     return [{"stage": stage, "charts": _stage_charts(runs, stage)} for stage in stages]
 
@@ -70,7 +70,7 @@ def _curve(
         for column, member in enumerate(epoch["members"]):
             values[row, column] = _number(member, source)
     mean, low, high = finite_only(values)
-    # Before training there is no loss: the curve starts where it has numbers.
+    # Before training there is no loss: start the curve at its first finite number.
     known = np.isfinite(mean).cumsum() > 0
     if size < 2:
         return Series(name, x[known], mean[known], style=style)
@@ -85,12 +85,15 @@ def _number(member: Mapping[str, Any], source: Sequence[str]) -> float:
 
 
 def sensor_noise(run: Run) -> Chart | None:
-    """The predicted standard deviation of the sensor against how much of the target is visible."""
+    """Plots the predicted standard deviation of the sensor over the visible pixels of the target.
+
+    Returns None if the run has not recorded them.
+    """
     visible, stds = _visible_and_stds(run.evaluation)
     if visible is None or stds is None:
         return None
     measured, units = measured_components(run)[: stds.shape[-1]], component_units(run)
-    # An axis has one unit: that of the first component, which is a position.
+    # Show components with the unit of the first one, a position, on one axis.
     rows = [row for row, j in enumerate(measured) if units[j] == units[measured[0]]]
     names = [component_names(run)[measured[row]] for row in rows]
     size = len(rows)
@@ -114,7 +117,7 @@ def sensor_noise(run: Run) -> Chart | None:
 def _visible_and_stds(
     arrays: Mapping[str, np.ndarray],
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Visible pixels and √R of all sequences, or of the shown ones if there is no more."""
+    """Returns visible pixels and √R of all sequences, or else of the shown ones, or None."""
     visible, stds = arrays.get("all_visible"), arrays.get("all_sensor_std")
     if visible is None or stds is None:
         visible, covariances = arrays.get("visible"), arrays.get("measurement_covariances")
@@ -132,7 +135,7 @@ def _medians(
 
 
 def nees(runs: Sequence[Run]) -> Chart | None:
-    """The mean NEES over time of all runs, with the band in which a consistent filter stays."""
+    """Charts the mean NEES of all runs over time, with the 95 % band of a consistent filter."""
     lines, bands, notes = [], {}, []
     for style, run in enumerate(runs):
         if "nees" not in run.evaluation:
@@ -171,7 +174,7 @@ def _nees_band(degrees: float, shape: tuple[int, ...]) -> list[Series]:
 
 
 def coverage(run: Run) -> Chart | None:
-    """How often the truth lies in intervals that claim to hold it so often."""
+    """Plots empirical over nominal coverage of a run; None if it has not recorded them."""
     levels, found = run.evaluation.get("coverage_levels"), run.evaluation.get("coverage")
     if levels is None or found is None:
         return None

@@ -1,4 +1,4 @@
-"""Images as text that an HTML page can hold."""
+"""Images encoded as text for an HTML page."""
 
 import base64
 import io
@@ -11,15 +11,15 @@ MOST_COLOURS = 256
 
 
 def sheet_size(num_frames: int) -> tuple[int, int]:
-    """Rows and columns of a sheet; nearly as many, because browsers limit the length of images."""
+    """Returns rows and columns of a nearly square sheet; browsers limit the length of images."""
     columns = max(1, int(np.ceil(np.sqrt(num_frames))))
     return -(-num_frames // columns), columns
 
 
 def sheet(frames: UInt8[np.ndarray, "t h w 3"]) -> UInt8[np.ndarray, "height width 3"]:
-    """All frames of a sequence in one image, row by row.
+    """Tiles all frames of a sequence into one image, row by row.
 
-    One image compresses far better than many, because neighbouring frames are alike.
+    One image compresses much better than many, because neighbouring frames are similar.
     """
     count, height, width, _ = frames.shape
     rows, columns = sheet_size(count)
@@ -30,9 +30,9 @@ def sheet(frames: UInt8[np.ndarray, "t h w 3"]) -> UInt8[np.ndarray, "height wid
 
 
 def png_uri(image: UInt8[np.ndarray, "h w 3"]) -> str:
-    """The image as a `data:` address of a PNG file.
+    """Encodes an image as a `data:` URI of a PNG file.
 
-    Up to 256 colours are kept exactly; a photograph is reduced to the 256 that fit it best.
+    Up to 256 colours are exact; images with more are quantized to a palette of 256.
     """
     file = io.BytesIO()
     _with_palette(image).save(file, format="PNG", optimize=True)

@@ -20,7 +20,7 @@ def _steps(values: np.ndarray) -> np.ndarray:
 
 
 def error_charts(run: Run, errors: np.ndarray, covariances: np.ndarray) -> list[Chart]:
-    """The error of each component, and what the filter says of its size."""
+    """Charts the error of each component with the filter's ±2σ band."""
     bounds = 2 * np.sqrt(np.maximum(np.diagonal(covariances, axis1=-2, axis2=-1), 0.0))
     named = zip(component_names(run), component_units(run), strict=True)
     return [
@@ -38,13 +38,16 @@ def error_charts(run: Run, errors: np.ndarray, covariances: np.ndarray) -> list[
 
 
 def component_charts(run: Run, arrays: Mapping[str, np.ndarray]) -> list[Chart]:
-    """What is measured over time, and what a map does not show, where it is not all positions."""
+    """Charts mode probabilities, and components that are measured or not visible on the map.
+
+    Runs that measure the first components of the state get no charts of components.
+    """
     modes = _mode_chart(arrays["mode_chances"]) if "mode_chances" in arrays else []
     if "measurements" not in arrays or "measured_components" not in run.evaluation:
         return modes
     measured, on_map = measured_components(run), {0, 1, heading_component(run)}
     titles, names, units = component_titles(run), component_names(run), component_units(run)
-    # None or one for each component of the state.
+    # For each component of the state, its row in the measurement, if any.
     rows = [[row for row, m in enumerate(measured) if m == j] for j in range(len(names))]
     return modes + [
         Chart(
@@ -74,7 +77,7 @@ def _mode_chart(chances: np.ndarray) -> list[Chart]:
 def _with_band(
     name: str, style: int, arrays: Mapping[str, np.ndarray], kind: str, component: int
 ) -> Series:
-    """A component of the measurements or of the means, with its band if it is known."""
+    """Makes the line of a component of the measurements or means, with ±2σ if known."""
     values = arrays[f"{kind}s"][:, component]
     covariances = arrays.get("covariances" if kind == "mean" else f"{kind}_covariances")
     if covariances is None:
@@ -84,7 +87,7 @@ def _with_band(
 
 
 def process_noise_charts(run: Run, arrays: Mapping[str, np.ndarray]) -> list[Chart]:
-    """Predicted and true standard deviations of the process noise, component by component."""
+    """Charts predicted and true standard deviations of the process noise by component."""
     kinds = {"predicted": "process_std", "true": "true_process_std"}
     known = {kind: arrays[name] for kind, name in kinds.items() if name in arrays}
     if "predicted" not in known:

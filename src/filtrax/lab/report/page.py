@@ -1,4 +1,4 @@
-"""Putting the page together: one file, with all styles, programs, images and numbers inside."""
+"""Assembles the page: one file that contains all styles, scripts, images and numbers."""
 
 import dataclasses
 import json
@@ -20,17 +20,16 @@ from filtrax.lab.report.sequences import playable
 from filtrax.lab.report.tables import configuration, metrics_table, origin, run_facts
 
 PROGRAMS = ("scales.js", "charts.js", "layers.js", "plane.js", "player.js", "page.js")
-"""In the order in which they need each other."""
+"""Scripts, sorted such that each one comes after those that it uses."""
 
 SIGNIFICANT_DIGITS = 5
-"""More digits than a screen has pixels to show them."""
+"""Significant digits of numbers in the page, more than a screen resolves."""
 
 
 def write(runs: Sequence[Path], path: Path) -> Path:
     """Writes a report on run folders into one HTML file and returns its path.
 
-    A run that is still in training is shown as far as it has come. The file appears under its
-    name only once it is complete.
+    Runs that are still in training are shown up to their last epoch. The write is atomic.
     """
     if path.is_dir():
         raise ValueError(f"The report must be a file, but {path} is a folder.")
@@ -61,7 +60,7 @@ def _asset(name: str) -> str:
 
 def _data(runs: Sequence[Run]) -> dict[str, Any]:
     images: dict[str, str] = {}
-    # A run that diverged holds infinities; charts and player show gaps there.
+    # Diverged runs contain infinities, which charts and player show as gaps.
     with np.errstate(all="ignore"):
         return {
             "learning": learning_curves(runs),
@@ -79,12 +78,12 @@ def _known(entries: Iterable[Any]) -> list[Any]:
 
 def _as_json(value: Any) -> str:
     text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    # The browser ends a script at "</script" and changes its mind at "<!--", even inside a text.
+    # HTML parsers react to "</script" and "<!--" even inside of strings.
     return text.replace("<", "\\u003c")
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold: arrays as lists, few digits, null for numbers that are not finite."""
+    """Converts a value for JSON: arrays to lists, rounded numbers, None if not finite."""
     if isinstance(value, np.ndarray):
         return _plain(value.tolist())
     if isinstance(value, float):

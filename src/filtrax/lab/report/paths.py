@@ -1,4 +1,4 @@
-"""Sequences from above, where images do not show where things are: paths and their ends."""
+"""Maps of sequences seen from above, for tasks whose images do not show positions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from filtrax.lab.report.tables import RATES, signed, value_and_error
 from filtrax.lab.report.views import image_view
 
 NO_BREAK = "\u00a0"
-"""A space at which no line is broken."""
+"""A no-break space."""
 
 
 def paths(runs: Sequence[Run]) -> dict[str, Any]:
-    """A chart for each sequence that is shown, with the paths of all runs on it.
+    """Charts the paths of all runs, one chart for each shown sequence.
 
-    Where images show positions there is none: the player has all of it in the image.
+    Runs whose images show positions have no charts, because the player shows their paths.
     """
     tracks = [track for style, run in enumerate(runs) for track in _tracks(run, style)]
     same: dict[bytes, list[_Track]] = {}
@@ -33,7 +33,7 @@ def paths(runs: Sequence[Run]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Track:
-    """What one run says of one sequence."""
+    """The true and estimated path of one run in one sequence."""
 
     run: Run
     style: int
@@ -48,7 +48,7 @@ class _Track:
         return self.run.evaluation["means"][self.index, :, :2]
 
     def end(self) -> str:
-        """How far off the end is, in words."""
+        """Describes the error at the end of the sequence."""
         arrays, units = self.run.evaluation, component_units(self.run)
         errors = arrays["errors"] if "errors" in arrays else arrays["states"] - arrays["means"]
         last, heading = errors[self.index, -1], heading_component(self.run)
@@ -58,7 +58,7 @@ class _Track:
         return f"{text} off{self._rates()}."
 
     def _rates(self) -> str:
-        """Of this sequence, which is only one from several starts."""
+        """Describes the error rates of this sequence, averaged over initial states."""
         if not _has_rates(self.run):
             return ""
         rates = [
@@ -73,7 +73,7 @@ def _tracks(run: Run, style: int) -> list[_Track]:
         return []
     units = component_units(run)[:2]
     if len(units) < 2 or units[0] != units[1]:
-        return []  # The first two components are no position.
+        return []  # the first two components are not a position
     return [_Track(run, style, index) for index in range(len(arrays["states"]))]
 
 
@@ -113,7 +113,7 @@ def _has_rates(run: Run) -> bool:
 
 
 def _summary(run: Run) -> str:
-    """The errors of one member over all sequences of the split."""
+    """Summarizes the error rates of the first member over all sequences of the split."""
     parts = []
     for name, unit in RATES.items():
         mean, error = mean_and_error(run.evaluation[name])
@@ -126,6 +126,6 @@ def _summary(run: Run) -> str:
 
 
 def _number(value: float, unit: str) -> str:
-    # A degree sign follows its number at once, but "°/m" does not; lines break at neither.
+    # No space before a degree sign, a no-break space before other units, including "°/m".
     space = "" if unit in ("", "°") else NO_BREAK
     return signed(f"{value:.3g}") + space + unit

@@ -1,8 +1,8 @@
 """Reading run folders.
 
-A run folder holds `config.toml` and `run.json` from its start, gains a line of `metrics.jsonl`
-with each epoch, and `result.json` and `evaluation.npz` at its end. A run that is still in
-training is read as far as it has come.
+A run folder has `config.toml` and `run.json` from the start, one line of `metrics.jsonl` per
+finished epoch, and `result.json` and `evaluation.npz` at the end. Runs that are still in training
+are read up to their last epoch.
 """
 
 import json
@@ -55,10 +55,9 @@ SHAPES = {
 }
 """The arrays of `evaluation.npz` and their axes; equal letters are equal sizes.
 
-Some are optional even for a complete evaluation: `units` are the units of the state's components,
-`errors` are the differences of truth and mean where a plain subtraction is wrong, as it is for
-angles, and `measured_components` say which components of the state `measurements` are, the first
-ones if they are missing.
+Only those in `REQUIRED` must be there. `units` are the units of the state's components, `errors`
+the differences of truth and mean, for states with angles, and `measured_components` the indices of
+the state's components in `measurements`, by default the first ones.
 """
 
 REQUIRED = ("names", "states", "means", "covariances")
@@ -68,10 +67,10 @@ _AS_THEY_ARE = ("frames", "measured_components")
 
 @dataclass(frozen=True)
 class Run:
-    """What a run folder holds.
+    """The content of a run folder.
 
     Attributes:
-        name: How the run is called in the report.
+        name: The name of the run in the report.
         config: The text of `config.toml`.
         facts: The content of `run.json`: versions, device, commit, seed.
         epochs: The lines of `metrics.jsonl`, one for each epoch of each stage.
@@ -88,7 +87,7 @@ class Run:
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
-    """Reads all run folders; one that is named twice is read once."""
+    """Reads run folders without duplicates; raises if one is not the folder of a run."""
     if not folders:
         raise ValueError("A report needs at least one run folder, got none.")
     unique = list(dict.fromkeys(_existing(folder) for folder in folders))
@@ -110,7 +109,7 @@ def _existing(folder: Path) -> Path:
 
 
 def _short_names(folders: Sequence[Path]) -> list[str]:
-    """As many of the last parts of the paths as tell them apart."""
+    """Names folders by the fewest last parts of their paths that distinguish them."""
     length = 1
     while len(set(names := ["/".join(folder.parts[-length:]) for folder in folders])) < len(names):
         length += 1
@@ -144,7 +143,7 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def _read_epochs(path: Path) -> list[dict[str, Any]]:
-    """The lines of `metrics.jsonl`; a run that was resumed may have written an epoch twice."""
+    """Reads the lines of `metrics.jsonl`; of repeated epochs, as in resumed runs, the last one."""
     lines = _read_text(path).splitlines() if path.is_file() else []
     epochs: dict[Any, dict[str, Any]] = {}
     for number, line in enumerate(lines, start=1):
@@ -152,7 +151,7 @@ def _read_epochs(path: Path) -> list[dict[str, Any]]:
             epoch = json.loads(line)
         except json.JSONDecodeError as error:
             if number == len(lines):
-                break  # A run that was killed leaves half a line behind.
+                break  # a killed run may leave an incomplete line
             raise ValueError(
                 f"Line {number} of {path} must hold JSON, but it cannot be read: {error}."
             ) from None
@@ -179,7 +178,7 @@ def _read_evaluation(path: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
         return {}
     try:
-        # Opened here, because NumPy does not close a file that it cannot read.
+        # NumPy does not close files that it cannot read, so open the file here.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: _as_read(name, archive[name]) for name in archive.files}
     except (ValueError, EOFError, OSError, KeyError, zipfile.BadZipFile, zlib.error) as error:

@@ -1,4 +1,4 @@
-"""What the sequence player draws: positions, ellipses and particles in pixels."""
+"""The data of the sequence player: positions, ellipses and particles in pixels."""
 
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -23,15 +23,15 @@ from filtrax.lab.report.summaries import representatives
 from filtrax.lab.report.views import View, image_view, plane_axes, plane_view
 
 MOST_PARTICLES = 150
-"""How many particles are drawn in each step."""
+"""The largest number of particles to draw in each step."""
 
 _PIXEL_DIGITS = 2
-"""A hundredth of a pixel is finer than any screen shows."""
+"""Decimals of pixels; finer positions are not visible."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A number of each step that is shown beside the player."""
+    """A number for each step, shown beside the player."""
 
     name: str
     values: np.ndarray
@@ -39,7 +39,10 @@ class Reading:
 
 
 def playable(run: Run, images: MutableMapping[str, str]) -> dict[str, Any] | None:
-    """All shown sequences of a run; adds the images they need to `images`, each once."""
+    """Returns the data of all shown sequences of a run, or None if it has none.
+
+    Images are added to `images` without duplicates.
+    """
     if not run.evaluation or not run.evaluation["states"].size:
         return None
     return {
@@ -104,7 +107,7 @@ def _pixels(values: np.ndarray) -> np.ndarray:
 
 
 def _sheet_key(arrays: Mapping[str, np.ndarray], images: MutableMapping[str, str]) -> str | None:
-    """The name of the sequence's image; runs on the same data share it."""
+    """Adds the sequence's image unless it exists, and returns its key; None without frames."""
     if "frames" not in arrays:
         return None
     uri = png_uri(sheet(arrays["frames"]))
@@ -119,9 +122,9 @@ def _sheet_key(arrays: Mapping[str, np.ndarray], images: MutableMapping[str, str
 def _headings(
     run: Run, arrays: Mapping[str, np.ndarray], view: View
 ) -> dict[str, np.ndarray] | None:
-    """Which way truth and estimate look, as angles in radians on a screen, whose y is downwards.
+    """Returns true and estimated headings as angles in radians on the screen (y downwards).
 
-    None where no component is called a heading.
+    Returns None if no component is called a heading.
     """
     heading = heading_component(run)
     if heading is None:
@@ -137,10 +140,10 @@ def _headings(
 
 
 def _readings(run: Run, arrays: Mapping[str, np.ndarray], errors: np.ndarray) -> list[Reading]:
-    """What is said of each step in numbers.
+    """Returns the numbers to show for each step.
 
-    A distance makes sense where all components are lengths; else the position and the heading have
-    an error each.
+    States with one unit have a distance; others an error of position, and one of heading or
+    orientation, if they have such a component.
     """
     unit, turning = distance_unit(run), turning_component(run)
     units = component_units(run)
@@ -160,7 +163,7 @@ def _measurements(
     arrays: Mapping[str, np.ndarray], view: View, measured: Sequence[int]
 ) -> dict[str, Any]:
     values, covariances = arrays.get("measurements"), arrays.get("measurement_covariances")
-    # What is drawn must follow from the measured components alone.
+    # The view must depend only on measured components.
     if values is None or not view.shows(measured):
         return {"measurement": None, "measurementEllipse": None}
     view = view.of(measured)
@@ -169,7 +172,7 @@ def _measurements(
 
 
 def _particles(arrays: Mapping[str, np.ndarray], view: View) -> list[np.ndarray] | None:
-    """For each step the column, row and weight, relative to the largest, of its particles."""
+    """Returns column, row and weight (relative to the largest) of particles for each step."""
     if "particles" not in arrays:
         return None
     places = view.places(arrays["particles"])

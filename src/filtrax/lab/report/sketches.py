@@ -1,4 +1,4 @@
-"""What the player draws besides positions: outlines, arrows, and what else moves."""
+"""Outlines, arrows and paths of companions, which the player draws besides positions."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,14 +9,14 @@ from filtrax.lab.report.reading import Run
 from filtrax.lab.report.views import View, projected
 
 Canvases = Mapping[str, Callable[[np.ndarray], np.ndarray]]
-"""From positions to pixels, for each canvas that shows them: "plane" from above, or "image"."""
+"""Maps from positions to pixels for each canvas: "plane", seen from above, or "image"."""
 
 _DIGITS = 1
-"""A tenth of a pixel is fine enough for lines of two pixels, and there are many."""
+"""Decimals of pixels, few because there are many points."""
 
 
 def canvases(run: Run, view: View, *, is_plane: bool) -> Canvases:
-    """Where positions are drawn: by the player's view, and in images that show its plane."""
+    """Returns the player's own canvas, and that of the images, if they show its plane."""
     found = {"plane" if is_plane else "image": lambda points: view.of((0, 1)).places(points)}
     projection = run.evaluation.get("projection")
     if is_plane and projection is not None and "frames" in run.evaluation:
@@ -25,7 +25,7 @@ def canvases(run: Run, view: View, *, is_plane: bool) -> Canvases:
 
 
 def sketch(arrays: Mapping[str, np.ndarray], shown_on: Canvases) -> dict[str, Any] | None:
-    """Outlines and arrows of truth and estimate on each canvas; None where the run has none."""
+    """Returns true and estimated outlines and arrows on each canvas; None if there are none."""
     names = {"truth": ("true_outlines", "true_arrows"), "estimate": ("outlines", "arrows")}
     if any(name not in arrays for pair in names.values() for name in pair):
         return None
@@ -41,7 +41,7 @@ def sketch(arrays: Mapping[str, np.ndarray], shown_on: Canvases) -> dict[str, An
 def companions(
     run: Run, arrays: Mapping[str, np.ndarray], shown_on: Canvases
 ) -> dict[str, Any] | None:
-    """The paths of what else moves on each canvas, one after the other, and their names."""
+    """Returns names and paths of companions on each canvas; None if there are none."""
     if "companions" not in arrays or "companion_names" not in run.evaluation:
         return None
     paths = _places(arrays["companions"].swapaxes(0, 1), shown_on)

@@ -1,4 +1,4 @@
-"""Numbers that summarize many numbers."""
+"""Summary statistics."""
 
 from statistics import NormalDist
 
@@ -7,11 +7,11 @@ from jaxtyping import Float, Int
 
 
 def chi_square_quantile(probability: float, degrees: float) -> float:
-    """A quantile of the χ² distribution by the cube-root approximation.
+    """Approximates a quantile of the χ² distribution with k degrees of freedom.
 
-    k (1 - 2/(9k) + z √(2/(9k)))³ with z the quantile of the standard normal distribution (Wilson
-    & Hilferty 1931, The distribution of chi-square, PNAS 17). From ten degrees of freedom on it
-    errs by less than one per cent between 0.025 and 0.975.
+    The approximation is k (1 - 2/(9k) + z √(2/(9k)))³ with the quantile z of the standard normal
+    distribution (Wilson & Hilferty 1931, The distribution of chi-square, PNAS 17). For k ≥ 10,
+    its error is below one percent between 0.025 and 0.975.
     """
     spread = 2 / (9 * degrees)
     return degrees * (1 - spread + NormalDist().inv_cdf(probability) * spread**0.5) ** 3
@@ -20,9 +20,9 @@ def chi_square_quantile(probability: float, degrees: float) -> float:
 def mean_chi_square_band(
     degrees: float, count: int, probability: float = 0.95
 ) -> tuple[float, float]:
-    """Where the mean of `count` independent χ² numbers lies with the given probability.
+    """Returns the central interval of the mean of `count` independent χ² variables.
 
-    Their sum is χ² distributed with `count` times as many degrees of freedom (Bar-Shalom, Li &
+    Their sum has a χ² distribution with `count * degrees` degrees of freedom (Bar-Shalom, Li &
     Kirubarajan 2001, section 5.4).
     """
     tail = (1 - probability) / 2
@@ -34,7 +34,7 @@ def mean_chi_square_band(
 def finite_only(
     values: Float[np.ndarray, "rows columns"],
 ) -> tuple[Float[np.ndarray, " rows"], Float[np.ndarray, " rows"], Float[np.ndarray, " rows"]]:
-    """Mean, smallest and largest of the finite numbers of each row; NaN in a row without any."""
+    """Returns mean, minimum and maximum of the finite numbers of each row; NaN if none are."""
     finite = np.isfinite(values)
     count = finite.sum(1)
     some = count > 0
@@ -46,7 +46,7 @@ def finite_only(
 
 
 def mean_and_error(values: Float[np.ndarray, " n"]) -> tuple[float | None, float | None]:
-    """Mean of the finite numbers and its standard error, s/√n; None for what is not known."""
+    """Returns mean and standard error s/√n of the finite numbers; None where undefined."""
     finite = values[np.isfinite(values)]
     if not finite.size:
         return None, None
@@ -57,10 +57,9 @@ def mean_and_error(values: Float[np.ndarray, " n"]) -> tuple[float | None, float
 def binned_quantiles(
     x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], num_bins: int = 10
 ) -> tuple[Float[np.ndarray, " bins"], Float[np.ndarray, "3 bins"]]:
-    """The 10 %, 50 % and 90 % quantiles of y in bins of equal width over x ≥ 0.
+    """Computes mean x, and the 10 %, 50 % and 90 % quantiles of y, in bins of equal width.
 
-    Numbers at zero have a bin of their own: a target that cannot be seen at all is a case apart.
-    Bins without numbers are left out.
+    x must not be negative. x = 0, a hidden target, has a bin of its own. Empty bins are omitted.
     """
     edges = np.linspace(0, x.max(initial=0.0), num_bins + 1)
     bins = np.where(x <= 0, 0, np.clip(np.searchsorted(edges, x), 1, num_bins))
@@ -71,7 +70,7 @@ def binned_quantiles(
 
 
 def thinned(count: int, limit: int) -> Int[np.ndarray, " kept"]:
-    """At most `limit` of the indices below `count`, drawn evenly and always the same."""
+    """Draws at most `limit` of the indices below `count`, deterministically and in order."""
     if count <= limit:
         return np.arange(count)
     return np.sort(np.random.default_rng(0).choice(count, limit, replace=False))
@@ -80,10 +79,10 @@ def thinned(count: int, limit: int) -> Int[np.ndarray, " kept"]:
 def representatives(
     log_weights: Float[np.ndarray, " p"], limit: int
 ) -> tuple[Int[np.ndarray, " kept"], Float[np.ndarray, " kept"]]:
-    """Indices and weights of at most `limit` particles that stand for all of them.
+    """Returns indices and weights of at most `limit` particles that represent all of them.
 
-    More than `limit` are thinned by systematic resampling (Kitagawa 1996); particles that are
-    drawn several times weigh as many times as much.
+    More than `limit` particles are thinned by systematic resampling (Kitagawa 1996); weights are
+    proportional to the number of draws. Without any finite weight, the result is empty.
     """
     finite = np.where(np.isfinite(log_weights), log_weights, -np.inf)
     weights = np.exp(finite - max(finite.max(), -1e300))

@@ -1,4 +1,4 @@
-"""The parts of a report that are text: the table of metrics, facts of the runs, configurations."""
+"""The text of a report: metrics, provenance and configurations of the runs, as HTML."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,17 +14,17 @@ from filtrax.lab.report.summaries import mean_and_error
 MISSING = "–"
 
 RATES = {"translation_error": "m/m", "rotation_error": "°/m"}
-"""Errors at the end of a sequence for each metre driven, with their units."""
+"""Units of errors at the end of a sequence, per metre driven."""
 
 ERRORS = {"translation": "mm", "rotation": "°"}
-"""Errors of position and orientation, means over steps, with their units."""
+"""Units of errors of position and orientation, averaged over steps."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A metric: its name in records, its heading, what it means, and how bad a value is.
+    """A column of the table: a metric's name in records, heading and explanation.
 
-    Without `badness` no value is better than another.
+    Smaller values of `badness` are better; without it, values are not compared.
     """
 
     name: str
@@ -38,9 +38,9 @@ def _as_it_is(value: float) -> float:
 
 
 def _columns(runs: Sequence[Run]) -> list[Column]:
-    """The known metrics, then what else the runs report.
+    """Returns the known metrics, then all others that the runs report.
 
-    Once a run is finished, known metrics that no run has are left out: its task has none such.
+    Once a run is finished, known metrics that no run reports are omitted.
     """
     means = [run.result.get("mean") or {} for run in runs if run.result]
     found = dict.fromkeys(name for mean in means for name in mean)
@@ -123,7 +123,7 @@ def _words(name: str) -> str:
 
 
 def metrics_table(runs: Sequence[Run]) -> str:
-    """The metrics of all runs, the best of each column marked, under a sentence on them."""
+    """Renders the metrics of all runs with a caption; marks the best value of each column."""
     columns = _columns(runs)
     cells = [[_mean_and_error(run, column.name) for run in runs] for column in columns]
     marked = [
@@ -131,7 +131,7 @@ def metrics_table(runs: Sequence[Run]) -> str:
         for column, values in zip(columns, cells, strict=True)
     ]
     rollbacks = [_rollbacks(run) for run in runs]
-    # A run that is still in training may yet roll back.
+    # Runs in training may still roll back, so they are not compared.
     fewest = _best(
         [total if run.result else None for run, total in zip(runs, rollbacks, strict=True)],
         _as_it_is,
@@ -187,7 +187,7 @@ def _caption(runs: Sequence[Run]) -> str:
 
 
 def _mean_and_error(run: Run, name: str) -> tuple[float | None, float | None]:
-    """Over members; one member has an error where its sequences have numbers of their own."""
+    """Returns mean and standard error over members, or over sequences if there is one member."""
     means, errors = ((run.result or {}).get(kind) or {} for kind in ("mean", "standard_error"))
     error = _error_over_sequences(run, name) if errors.get(name) is None else errors[name]
     return _finite(means.get(name)), _finite(error)
@@ -216,7 +216,7 @@ def _rollbacks(run: Run) -> float | None:
 def _best(
     values: Sequence[float | None], badness: Callable[[float], float] | None
 ) -> frozenset[int]:
-    """Which values are best; none if there is nothing to compare."""
+    """Returns the indices of the best values; none if all are equal or fewer than two."""
     if badness is None:
         return frozenset()
     scores = {i: badness(value) for i, value in enumerate(values) if value is not None}
@@ -227,7 +227,7 @@ def _best(
 
 
 def value_and_error(mean: float | None, error: float | None) -> tuple[str, str]:
-    """Two digits of the error, and the mean to the same place."""
+    """Formats an error with two digits, and the mean with as many decimals."""
     if mean is None:
         return MISSING, ""
     if error is None or error <= 0:
@@ -237,7 +237,7 @@ def value_and_error(mean: float | None, error: float | None) -> tuple[str, str]:
 
 
 def signed(text: str) -> str:
-    """A number with a minus sign of the width of a plus."""
+    """Replaces hyphens by minus signs."""
     return text.replace("-", "−")
 
 
@@ -249,7 +249,7 @@ def _cell(value: str, error: str = "", *, best: bool) -> str:
 
 
 def origin(run: Run) -> str:
-    """One line on where a run comes from."""
+    """Renders the provenance of a run in one line."""
     facts = _facts(run)
     parts = [facts["State"], facts["Device"], f"commit {facts['Commit']}"]
     parts += [f"seed {facts['Seed']}"] if facts["Seed"] else []
@@ -259,7 +259,7 @@ def origin(run: Run) -> str:
 
 
 def run_facts(run: Run) -> str:
-    """All that is known of where a run comes from."""
+    """Renders all recorded facts on the provenance of a run."""
     rows = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>"
         for name, text in _facts(run).items()
@@ -313,7 +313,7 @@ def _commit(facts: Mapping[str, Any]) -> str:
 
 
 def configuration(run: Run) -> str:
-    """The text of the run's configuration, folded."""
+    """Renders the run's configuration as collapsible text."""
     return (
         f"<details><summary>{escape(run.name)}</summary>"
         f"<pre><code>{escape(run.config)}</code></pre></details>"

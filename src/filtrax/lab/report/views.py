@@ -1,4 +1,4 @@
-"""Where a player draws states: in the image of a step, or on a plane seen from above."""
+"""Maps from states to pixels: in the image of a step, or on a plane seen from above."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ from jaxtyping import Float
 from filtrax.lab.report.charts import with_unit
 
 PLANE_SIZE = (100.0, 80.0)
-"""Width and height of a plane; the numbers on screen need no other meaning."""
+"""Width and height of a plane in arbitrary units."""
 
 PLANE_FILLED = 0.85
-"""How much of a plane its paths fill."""
+"""The fraction of a plane that its paths fill."""
 
 
 @dataclass(frozen=True)
 class View:
-    """Where states are drawn: (column, row) = matrix x + offset, on so many pixels.
+    """The map from states x to pixels: (column, row) = matrix x + offset.
 
     Width and height include a margin around the image, because targets leave it. The pixel with
-    index i covers the interval from i to i + 1: a raster that cuts off fractions, as the disc
-    task's does, puts a disc where its exact position says, up to half a pixel.
+    index i covers the interval from i to i + 1, so that renderers that truncate positions, like
+    that of the disc task, are off by at most half a pixel.
     """
 
     matrix: Float[np.ndarray, "2 x"]
@@ -32,12 +32,12 @@ class View:
     margin: float = 0.0
 
     def shows(self, components: Sequence[int]) -> bool:
-        """Whether these components of a state alone say where it is drawn."""
+        """Returns True if pixels depend on these components of the state only."""
         others = np.setdiff1d(np.arange(self.matrix.shape[1]), components)
         return not self.matrix[:, others].any()
 
     def of(self, components: Sequence[int]) -> "View":
-        """The view of some components of states, without the others."""
+        """Returns the view of vectors that consist of these components only."""
         matrix = self.matrix[:, np.asarray(components, int)]
         return View(matrix, self.offset, self.width, self.height, self.margin)
 
@@ -45,9 +45,9 @@ class View:
         return states @ self.matrix.T + self.offset
 
     def ellipses(self, covariances: Float[np.ndarray, "*b x x"]) -> Float[np.ndarray, "*b 3"]:
-        """Half axes and angle of the 2-σ ellipses.
+        """Returns semi-axes and angles of 2-σ ellipses.
 
-        In closed form, which passes NaN on, while an eigenvalue routine may raise.
+        The closed form propagates NaN, where an eigenvalue routine may raise.
         """
         projected = self.matrix @ covariances @ self.matrix.T
         a, b, c = projected[..., 0, 0], projected[..., 0, 1], projected[..., 1, 1]
@@ -58,7 +58,7 @@ class View:
 
 
 def image_view(arrays: Mapping[str, np.ndarray]) -> View | None:
-    """The view that images have of states, or None where there are none or they do not show it."""
+    """Returns the view of states in images; None without images, or if they show no positions."""
     if "frames" not in arrays or "view_matrix" not in arrays:
         return None
     height, width = arrays["frames"].shape[2:4]
@@ -72,9 +72,9 @@ def image_view(arrays: Mapping[str, np.ndarray]) -> View | None:
 def projected(
     points: Float[np.ndarray, "*b 2"], projection: Float[np.ndarray, "3 3"]
 ) -> Float[np.ndarray, "*b 2"]:
-    """The pixels in which a camera shows points of a plane."""
+    """Projects points of a plane into a camera image; NaN behind the camera."""
     seen = points @ projection[:, :2].T + projection[:, 2]
-    # What is behind the camera is not seen.
+    # Points behind the camera are invisible.
     return np.where(seen[..., 2:] > 0, seen[..., :2] / seen[..., 2:], np.nan)
 
 
@@ -85,12 +85,12 @@ def plane_view(
     beside: Sequence[Float[np.ndarray, "... 2"]] = (),
     projection: Float[np.ndarray, "3 3"] | None = None,
 ) -> View:
-    """One sequence from above: the first two components are a plane with y upwards.
+    """Returns the view of a sequence from above: the first two components, with y upwards.
 
-    Both axes have the same scale. All of the true path is seen, and of the estimated one what is
-    not further away than the true one is large: an estimate that is lost would leave a dot of it.
-    What is `beside` them is seen, too. Where a camera looks at the plane, that is turned as in the
-    images.
+    Both axes have the same scale. The view contains the true path and all points of `beside`. It
+    contains the estimated path up to a distance of the true path's extent, so that a lost estimate
+    does not shrink the true path to a dot. With the `projection` of a camera, the plane is turned
+    by the quarter turns that match the images best.
     """
     turn = _UPRIGHT if projection is None else _as_seen(projection, states[..., :2])
     matrix = turn @ np.eye(2, states.shape[-1])
@@ -109,9 +109,10 @@ def plane_view(
 
 
 def plane_axes(view: View, names: Sequence[str], units: Sequence[str]) -> dict[str, Any]:
-    """What is at the left and right, and at the bottom and top of a plane, and what they mean.
+    """Returns the coordinates at the edges of a plane, and the labels of its axes.
 
-    A single component is drawn along the first axis. Numbers may grow to the left or downwards.
+    "x" are those at left and right, "y" at bottom and top; they may decrease. A single component
+    is drawn along the first axis.
     """
     labels = [with_unit(name, unit) for name, unit in zip(names, units, strict=True)]
     matrix = np.zeros((2, 2))
@@ -129,13 +130,13 @@ def plane_axes(view: View, names: Sequence[str], units: Sequence[str]) -> dict[s
 
 
 _UPRIGHT = np.diag([1.0, -1.0])
-"""To the right and downwards on a screen, for x to the right and y upwards."""
+"""Maps x to the right and y upwards on a screen, whose rows point downwards."""
 
 
 def _as_seen(
     projection: Float[np.ndarray, "3 3"], positions: Float[np.ndarray, "t 2"]
 ) -> Float[np.ndarray, "2 2"]:
-    """The quarter turn of a plane that comes closest to how a camera shows these positions."""
+    """Returns the quarter turn of a plane that matches a camera's view of these positions best."""
     places = _finite(positions)
     middle = places.mean(0) if len(places) else np.zeros(2)
     step = 1e-3 * max(float(np.abs(middle).max()), 1.0)

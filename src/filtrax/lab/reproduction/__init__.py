@@ -1,4 +1,4 @@
-"""Tables of experiments: what varies, what the paper printed, and what it claims.
+"""Tables of experiments, compared with the numbers and claims of the paper.
 
 A table is one TOML file in `tables/`. It is a grid of cells, each of which is an experiment of its
 own. The records of its cells are shown beside the paper's numbers, and its claims are judged by

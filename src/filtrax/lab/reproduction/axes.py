@@ -1,4 +1,4 @@
-"""What varies between the cells of a table, and how cells are named."""
+"""The axes of a table: how its cells vary, and how they are named."""
 
 import dataclasses
 import re
@@ -13,11 +13,11 @@ Change = Callable[[Experiment], Experiment]
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """One place on an axis: what its cells have in common.
+    """A value on an axis: the settings that its cells share.
 
-    - `label`: how it is called.
+    - `label`: its name.
     - `set`: assignments as for `filtrax train --set`.
-    - `change`: what assignments cannot say, as a function; made after all assignments.
+    - `change`: a function for other changes, applied after all assignments.
     """
 
     label: str
@@ -27,7 +27,7 @@ class Value:
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """Something that varies between the cells of a table."""
+    """An axis along which the cells of a table vary."""
 
     name: str
     values: tuple[Value, ...]
@@ -42,17 +42,17 @@ class Axis:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The names of its values."""
+        """The labels of its values."""
         return tuple(value.label for value in self.values)
 
     def value(self, label: str) -> Value:
-        """The value of that name."""
+        """Returns the value with a label."""
         return self.values[self.labels.index(label)]
 
 
 @dataclasses.dataclass(frozen=True)
 class Adjustment:
-    """Assignments for the cells with some labels only; `skip` leaves these cells out."""
+    """Assignments for the cells that `when` selects; `skip` removes these cells."""
 
     when: Selection
     set: tuple[str, ...] = ()
@@ -61,13 +61,13 @@ class Adjustment:
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """With which trained parts of a cell of another table cells begin.
+    """The initialization of cells with trained parts of a cell of another table.
 
-    - `table`: that table.
-    - `when`: the cells that begin so; all if empty.
-    - `axes`: the cell there has the same labels on these axes,
-    - `labels`: and these on all others.
-    - `parts`: what is taken over, named as in `train` of a stage.
+    - `table`: the name of the other table.
+    - `when`: selects the cells to initialize; all if empty.
+    - `axes`: the axes on which the other cell has the same labels.
+    - `labels`: the labels of the other cell on its other axes.
+    - `parts`: the parts to copy, named as in `train` of a stage.
     """
 
     table: str
@@ -79,11 +79,11 @@ class Start:
 
 @dataclasses.dataclass(frozen=True)
 class Average:
-    """Cells that differ in one axis alone are shown and judged as their mean.
+    """An average over one axis, so that means of cells are shown and judged.
 
-    - `axis`: that axis.
-    - `sets`: which of its labels are averaged, by the name of their mean. The rest of a table
-      knows these names, and not the labels.
+    - `axis`: the name of the axis.
+    - `sets`: the labels to average, by the name of their mean. The rest of the table uses these
+      names instead of the labels.
     """
 
     axis: str
@@ -98,17 +98,16 @@ class Average:
 
     @property
     def shown(self) -> Axis:
-        """The axis as the rest of the table knows it."""
+        """The axis with the names of means as labels."""
         return Axis(self.axis, tuple(map(Value, self.sets)))
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a number is shown: that of a cell, or the mean of several.
+    """The place of a number in a table: that of a cell, or of the mean of several cells.
 
-    - `labels`: by axis; on an averaged axis the name of the mean.
-    - `cells`: the names of its cells by their label on the averaged axis, which is empty where
-      there is no such axis.
+    - `labels`: labels by axis; the name of the mean on an averaged axis.
+    - `cells`: the names of its cells by their labels on the averaged axis, or by "" without one.
     """
 
     labels: dict[str, str]
@@ -116,7 +115,7 @@ class Place:
 
 
 def places(cells: Sequence[dict[str, str]], average: Average | None) -> list[Place]:
-    """What is shown of cells, in their order."""
+    """Returns the places of cells with the given labels, in order."""
     if average is None:
         return [Place(labels, {"": cell_name(labels.values())}) for labels in cells]
     found: dict[tuple[str, ...], Place] = {}
@@ -131,7 +130,7 @@ def places(cells: Sequence[dict[str, str]], average: Average | None) -> list[Pla
 
 
 def cell_name(labels: Iterable[str]) -> str:
-    """The name of the cell with these labels, in the order of the axes."""
+    """Returns the file-safe name of the cell with these labels, given in the order of the axes."""
     return "_".join(_file_safe(label) for label in labels)
 
 

@@ -1,4 +1,4 @@
-"""The experiments that a table consists of."""
+"""The experiments of a table."""
 
 import dataclasses
 import json
@@ -15,8 +15,8 @@ from filtrax.lab.reproduction.axes import cell_name
 class Cell:
     """One experiment of a table.
 
-    - `planned_epochs`: of all stages together, as the table says at this scale.
-    - `start`: table and name of the cell that it begins with, and which parts of it; or None.
+    - `planned_epochs`: the table's number of epochs at this scale, summed over stages.
+    - `start`: table and name of the cell that it starts from, and the parts to copy; or None.
     """
 
     table: str
@@ -27,15 +27,15 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """All labels in the order of the axes, in letters that any file system takes."""
+        """The file-safe name made of its labels, in the order of the axes."""
         return cell_name(self.labels.values())
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All settings, as they stand in a record."""
+        """All settings, as in a record."""
         return json.loads(as_json(as_dict(self.experiment)))
 
     def made(self, record: Mapping[str, Any], *, ignoring: str = "") -> bool:
-        """Whether a record was made with these settings, but perhaps for one of them."""
+        """Returns True if a record has these settings, apart from the one named `ignoring`."""
         found = completed(record["config"], self.experiment)
         return {**found, ignoring: None} == {**self.settings, ignoring: None}

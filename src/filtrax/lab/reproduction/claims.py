@@ -1,12 +1,11 @@
-"""Whether records bear out what the paper claims.
+"""Judges the paper's claims by the records of cells.
 
-A difference counts if it is larger than two standard errors of the difference, which are
-√(a² + b²) for the standard errors a and b of both means. A mean over a single seed has no standard
-error; then the sign of the difference decides, and the verdict says how often that was so.
+A difference counts if it exceeds two standard errors of the difference, √(a² + b²) for the
+standard errors a and b of both means. A mean over a single seed has no standard error; then the
+sign of the difference decides, and the verdict counts such comparisons.
 
-Means over an averaged axis, like the folds of a cross-validation, are compared on the labels that
-both have: folds differ more than methods, so that the standard error of the difference is that of
-the differences on each of them.
+Means over an averaged axis, like the folds of a cross-validation, are compared on their common
+labels. Folds differ more than methods, so the standard error is that of the paired differences.
 """
 
 import dataclasses
@@ -43,12 +42,12 @@ Labels = dict[str, str]
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One comparison that a rule asks for.
+    """The outcome of one comparison of a rule.
 
-    - `outcome`: "open" if the difference is within two standard errors, "missing" if a cell has
-      no numbers.
-    - `line`: what was compared, in words.
-    - `by_sign`: whether the sign decided, because there is no standard error.
+    - `outcome`: "holds", "contradicts", "open" if the difference is within two standard errors,
+      or "missing" if a cell has no numbers.
+    - `line`: a description of the comparison.
+    - `by_sign`: True if the sign decided, because there is no standard error.
     """
 
     outcome: Outcome
@@ -58,13 +57,13 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What comes out for a claim."""
+    """The verdict on a claim."""
 
     findings: tuple[Finding, ...]
 
     @property
     def verdict(self) -> str:
-        """In words: "holds", "partly", "does not hold here", or "not run"."""
+        """One of "holds", "partly", "does not hold here" and "not run"."""
         if not self.judged:
             return "not run"
         if self.holding == self.judged:
@@ -73,37 +72,37 @@ class Verdict:
 
     @property
     def judged(self) -> int:
-        """How many comparisons there are numbers for."""
+        """The number of comparisons with numbers."""
         return len(self.findings) - self.missing
 
     @property
     def holding(self) -> int:
-        """How many comparisons come out as claimed."""
+        """The number of comparisons that support the claim."""
         return self._count("holds")
 
     @property
     def open(self) -> int:
-        """How many come out neither way."""
+        """The number of comparisons that are undecided."""
         return self._count("open")
 
     @property
     def contradicting(self) -> int:
-        """How many come out the other way."""
+        """The number of comparisons that contradict the claim."""
         return self._count("contradicts")
 
     @property
     def missing(self) -> int:
-        """How many there are no numbers for."""
+        """The number of comparisons without numbers."""
         return self._count("missing")
 
     @property
     def by_sign(self) -> int:
-        """How many were decided by the sign, because there is no standard error."""
+        """The number of comparisons decided by sign, because there is no standard error."""
         return sum(finding.by_sign for finding in self.findings)
 
     @property
     def details(self) -> list[str]:
-        """All comparisons, in words."""
+        """Outcomes and descriptions of all comparisons."""
         return [f"{finding.outcome}: {finding.line}" for finding in self.findings]
 
     def _count(self, outcome: Outcome) -> int:
@@ -121,9 +120,9 @@ def judge(
     **Arguments:**
 
     - `claim`, `table`: the claim, and the table that it belongs to.
-    - `records`: by the names of the cells.
-    - `within`: only cells with these labels count, as in `{"column": "filtrax"}`. If none of them
-      is selected by a rule, then the verdict has no findings at all.
+    - `records`: records by the names of their cells.
+    - `within`: labels of the cells to consider, as in `{"column": "filtrax"}`. If the rules select
+      none of them, the verdict has no findings.
     """
     judged = _Judge(table, records, dict(within or {}))
     return Verdict(tuple(finding for rule in claim.rules for finding in judged.findings(rule)))
@@ -131,7 +130,7 @@ def judge(
 
 @dataclasses.dataclass(frozen=True)
 class _Group:
-    """Places whose metric is added up; one, unless a rule asks for a total."""
+    """Places whose metrics are summed; a single one unless the rule has a `total`."""
 
     labels: Labels
     places: Sequence[Place]
@@ -158,7 +157,7 @@ class _Judge:
         return self._bounds(rule, groups)
 
     def _groups(self, rule: Rule) -> list[_Group]:
-        """The places that a rule is about, those together that differ in `total` alone."""
+        """Groups the places that a rule selects by all axes but those in `total`."""
         found: dict[tuple[str, ...], _Group] = {}
         for place in self.table.places():
             if not (matches(place.labels, self.within) and matches(place.labels, rule.where)):
@@ -205,7 +204,7 @@ class _Judge:
                 yield Finding(order(value, limit), line, spread(value, limit) is None)
 
     def _start(self, rule: Rule, group: Sequence[_Group]) -> Measured | None:
-        """Where numbers count from; None if that cell has none."""
+        """Returns the value of the cell in `over`, or 0 without `over`; None if it is missing."""
         if rule.over is None:
             return Measured(0.0, 0.0)
         found = [entry for entry in group if matches(entry.labels, rule.over)]
@@ -247,14 +246,14 @@ class _Judge:
         return Finding(compare(*alike), line, spread(*alike) is None)
 
     def _is_same_mean(self, one: _Group, other: _Group) -> bool:
-        """Whether both are means over the same labels, as far as these were run."""
+        """Returns True if both are means over the same set of labels of the averaged axis."""
         average = self.table.average
         return average is not None and (
             one.labels.get(average.axis) == other.labels.get(average.axis)
         )
 
     def _value(self, group: _Group, metric: str) -> Measured | None:
-        """The metric of a group, added up; None if any of its cells lacks it."""
+        """Sums the metric over a group; None if any of its places lacks it."""
         if metric == "lost":
             counts = lost(self.table, self.records)
             return _sum([lost_at(place, counts) for place in group.places])
@@ -270,7 +269,7 @@ def _selected(selection: Selection) -> str:
 
 
 def _combinations(groups: Iterable[_Group], named: set[str]) -> list[list[_Group]]:
-    """The groups in parts that agree on all axes besides the named ones."""
+    """Partitions groups into lists that agree on all axes but the named ones."""
     found: dict[tuple[str, ...], list[_Group]] = {}
     for group in groups:
         rest = tuple(label for name, label in group.labels.items() if name not in named)

@@ -1,8 +1,8 @@
-"""All records of a table in one text file, which is how they are kept in the repository.
+"""Collections: all records of a table in one text file, as in the repository.
 
-The first line names format, version and table. Then come settings and origins that records share,
-each once, and then the records, a line for each cell. All lines are sorted, so that the same
-records give the same bytes, whoever made them and in whatever order.
+The first line has format, version and table. The next lines are settings and origins that records
+share, followed by the records, one line per cell. Both are sorted, so that equal records give equal
+bytes, in whatever order they were made.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from filtrax.lab.files import RecordError, as_json, write_text, writing
 
 FORMAT, VERSION = "filtrax records", 1
 SHARED = ("task", "model", "filter", "start")
-"""Tables of settings of an experiment that are stored once, as each of its stages is."""
+"""Settings of an experiment that are stored once for all records, as its stages are."""
 
 _REFERENCE = "$ref"
 _DIGITS = 12
@@ -27,12 +27,12 @@ Record = dict[str, Any]
 
 
 def path_of(folder: Path, table: str) -> Path:
-    """The file with all records of a table."""
+    """Returns the path of the collection of a table."""
     return Path(folder) / f"{table}.jsonl"
 
 
 def read_collection(folder: Path, table: str) -> dict[str, Record]:
-    """The records of a table in its one file, by the names of their cells; none without a file."""
+    """Reads the records of a table by cell name; empty without a file."""
     path = path_of(folder, table)
     if not path.is_file():
         return {}
@@ -48,19 +48,19 @@ def read_collection(folder: Path, table: str) -> dict[str, Record]:
 
 
 def collect(source: Path, target: Path, tables: Iterable[str], *, replace: bool = False) -> int:
-    """Merges the records of cells below a folder into the files of tables in another one.
+    """Merges records of cells into the collections of their tables.
 
-    Several processes may collect into one folder: they take turns.
+    Processes that collect into the same folder wait for each other.
 
     **Arguments:**
 
     - `source`: a folder with records as `TABLE/CELL.json`.
-    - `target`: the folder of the files `TABLE.jsonl`.
-    - `tables`: their names.
-    - `replace`: whether a record takes the place of another one of its cell, which is otherwise an
-      error.
+    - `target`: the folder of the collections `TABLE.jsonl`.
+    - `tables`: the names of the tables.
+    - `replace`: replace existing records of the same cells, which otherwise raise an error if they
+      differ.
 
-    **Returns:** how many records are new.
+    **Returns:** the number of new or changed records.
     """
     target = Path(target)
     with writing(target):
@@ -85,7 +85,7 @@ def _collect(source: Path, target: Path, table: str, replace: bool) -> int:
 
 
 def as_text(table: str, records: Mapping[str, Record]) -> str:
-    """The file of a table with some records, by the names of their cells."""
+    """Serializes the collection of a table; `records` are by cell name."""
     parts: dict[str, Any] = {}
     cells = [{"name": name, "record": _folded(records[name], parts)} for name in sorted(records)]
     shared = [{"part": key, "content": parts[key]} for key in sorted(parts)]
@@ -94,12 +94,12 @@ def as_text(table: str, records: Mapping[str, Record]) -> str:
 
 
 def _line(content: Any) -> str:
-    """JSON without spaces: they would be a tenth of a file."""
+    """Serializes one line without spaces, which would add a tenth to a file."""
     return json.dumps(json.loads(as_json(content)), separators=(",", ":")) + "\n"
 
 
 def _folded(record: Record, parts: dict[str, Any]) -> Record:
-    """The record with references in the place of what others may have as well."""
+    """Replaces settings and origin of a record by references, and adds them to `parts`."""
 
     def kept(content: Any) -> Any:
         text = json.dumps(content, sort_keys=True)
@@ -115,7 +115,7 @@ def _folded(record: Record, parts: dict[str, Any]) -> Record:
 
 
 def _unfolded(record: Record, parts: Mapping[str, Any]) -> Record:
-    """The record with what its references stand for."""
+    """Resolves the references in a record."""
     config = {name: _resolved(value, parts) for name, value in record["config"].items()}
     origin = dict(record["origin"])
     whole = parts[origin.pop(_REFERENCE)] | origin
@@ -130,7 +130,7 @@ def _resolved(value: Any, parts: Mapping[str, Any]) -> Any:
 
 
 def _read(path: Path, table: str) -> Record:
-    """The record of a cell, if it can be part of a collection."""
+    """Reads the record of a cell; raises if it is damaged or of another table."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         named, _, _ = record["table"], dict(record["config"]), dict(record["origin"])
@@ -155,7 +155,7 @@ def _check(head: Any, table: str, path: Path) -> None:
 
 @contextlib.contextmanager
 def _in_turn(folder: Path) -> Iterator[None]:
-    """Waits until no other process collects into a folder."""
+    """Holds an exclusive lock on a folder; waits for other processes to release it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""When two numbers count as different, or as the same."""
+"""Comparisons of numbers with standard errors."""
 
 import math
 from collections.abc import Callable
@@ -8,12 +8,12 @@ from filtrax.lab.reproduction.values import Measured, mean_of
 
 Outcome = Literal["holds", "open", "contradicts", "missing"]
 Compare = Callable[[Measured, Measured], Outcome]
-"""Of a statement on two numbers."""
+"""Judges a statement on two numbers."""
 
 
 def order(low: Measured, high: Measured) -> Outcome:
-    """Whether the first is below the second."""
-    if low.value == high.value:  # perhaps both infinite
+    """Judges that the first number is below the second; "open" within two standard errors."""
+    if low.value == high.value:  # also if both are infinite
         return "open"
     gap, errors = high.value - low.value, spread(low, high) or 0.0
     if abs(gap) <= errors:
@@ -22,7 +22,11 @@ def order(low: Measured, high: Measured) -> Outcome:
 
 
 def likeness(tolerance: float) -> Compare:
-    """Whether two values differ by no more than their errors or the tolerance."""
+    """Makes a comparison that holds if two values agree within two standard errors or `tolerance`.
+
+    `tolerance` is relative to the smaller magnitude. Values that are not finite never agree; a
+    larger difference without a standard error is "open".
+    """
 
     def compare(one: Measured, other: Measured) -> Outcome:
         if not (math.isfinite(one.value) and math.isfinite(other.value)):
@@ -39,7 +43,10 @@ def likeness(tolerance: float) -> Compare:
 def both(
     one: Measured | None, other: Measured | None, *, common: bool
 ) -> tuple[Measured, Measured] | None:
-    """Two values, if there are both; with `common`, as means over what both were run on."""
+    """Returns both values, or None if one is missing.
+
+    With `common`, they become means over their common parts; None if there are none.
+    """
     if one is None or other is None:
         return None
     if not (common and one.parts and other.parts):
@@ -52,7 +59,7 @@ def both(
 
 
 def part_of(share: float, value: Measured | None, start: Measured | None) -> Measured | None:
-    """The number that is this share of the way from a start to a value, with its error."""
+    """Interpolates from a start to a value by a share, and propagates their errors."""
     if value is None or start is None:
         return None
     number = start.value + share * (value.value - start.value)
@@ -62,7 +69,7 @@ def part_of(share: float, value: Measured | None, start: Measured | None) -> Mea
 
 
 def paired(one: Measured, other: Measured) -> Measured | None:
-    """The mean difference on the cells that both are means of, if these are the same."""
+    """Returns the mean paired difference, if both are means over the same parts; else None."""
     if not one.parts or one.parts.keys() != other.parts.keys() or one.error is None:
         return None
     gap = mean_of({label: value - one.parts[label] for label, value in other.parts.items()})
@@ -70,7 +77,7 @@ def paired(one: Measured, other: Measured) -> Measured | None:
 
 
 def spread(one: Measured, other: Measured) -> float | None:
-    """Two standard errors of the difference."""
+    """Returns two standard errors of the difference; None if one is unknown."""
     gap = paired(one, other)
     if gap is not None and gap.error is not None:
         return 2 * gap.error

@@ -1,9 +1,8 @@
-"""Who trains the groups of a schedule: this process and others, or the workers of a Ray cluster.
+"""Executors that train the groups of a schedule: in this process, or on a Ray cluster.
 
-A worker gets a group of cells and what is known of them, as the bytes of a packed file: their
-unfinished states, and the models that they start from. It trains for a while in a folder of its own
-and sends back what it has then, so that no folder is shared, and what is lost with a worker is what
-it did since. A group whose worker was lost is given to another one.
+A Ray worker gets a group of cells with their files (unfinished states, and models that they start
+from) as the bytes of a packed file. It trains for one turn in a temporary folder and sends the
+files back, so that no folder is shared. If a worker is lost, another one repeats its last turn.
 """
 
 import contextlib
@@ -30,22 +29,22 @@ from filtrax.lab.reproduction.scheduling import Schedule
 from filtrax.lab.reproduction.tables import Table
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
-"""Large models take seconds to write, and less than a minute of training is soon done again."""
+"""Writing large models takes seconds, and at most a minute of training must be repeated."""
 
 SECONDS_PER_TURN = 600.0
-"""After that long a worker sends back what it has, and goes on from there."""
+"""Default length of a turn, after which a worker sends its files back."""
 
 SECONDS_BETWEEN_LOOKS = 1.0
-"""While others train what is left."""
+"""The polling interval while other processes train the remaining cells."""
 
 MOST_LOSSES = 5
-"""So many workers may be lost with a group before something must be wrong with it."""
+"""The number of lost workers with the same group after which execution fails."""
 
 LEFT_TO_OTHERS = "Other processes train what is left, or what it starts from."
 
 
 def train_here(schedule: Schedule) -> None:
-    """Trains one group after the other in this process."""
+    """Trains groups one after another in this process; returns when others train the rest."""
     while not schedule.stop() and schedule.left():
         if not _any_step(schedule):
             schedule.watch.message(LEFT_TO_OTHERS)
@@ -53,10 +52,10 @@ def train_here(schedule: Schedule) -> None:
 
 
 def train_and_wait(schedule: Schedule) -> None:
-    """Trains one group after the other in this process, and waits for what others train.
+    """Trains groups one after another in this process, and waits for those that others train.
 
-    A group whose process ends before it is done is free again, so that nothing is waited for in
-    vain.
+    If a process ends before its group is done, its claim is released, and this process continues
+    the group.
     """
     told = False
     while not schedule.stop() and schedule.left():
@@ -70,7 +69,7 @@ def train_and_wait(schedule: Schedule) -> None:
 
 
 def _any_step(schedule: Schedule) -> bool:
-    """Trains the first group that can be trained now; False if there is none."""
+    """Trains the first group that is ready and not claimed; returns False if there is none."""
     results = schedule.results
     policy = Policy(schedule.stop, SECONDS_BETWEEN_CHECKPOINTS)
     for candidate in schedule.ready():
@@ -87,16 +86,16 @@ def _any_step(schedule: Schedule) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """What a worker is asked to do.
+    """The task of a worker.
 
     Attributes:
-        group: The cells.
+        group: The cells to train.
         table: Their table.
-        scale: At which they are trained.
-        files: What is known of them, packed.
-        seconds: After which the worker stops at the end of an epoch.
-        x64: Whether numbers have 64 bits where nothing is said of it, as in the process that asks.
-        arguments: The command line of that process.
+        scale: The scale of training, one of `SCALES`.
+        files: The files of the group, packed.
+        seconds: The time after which the worker stops at the end of an epoch.
+        x64: The setting `jax_enable_x64` of the calling process.
+        arguments: The command line of the calling process.
     """
 
     group: Group
@@ -109,11 +108,11 @@ class Turn:
 
 
 class LostError(RuntimeError):
-    """Workers were lost with the same cells again and again."""
+    """Workers were lost repeatedly with the same cells."""
 
 
 def train_turn(turn: Turn) -> tuple[bytes, list[str]]:
-    """Trains a group for a while: what is known of it then, packed, and what was said of it."""
+    """Trains a group for one turn; returns its packed files, and messages for the watch."""
     watch = _Messages()
     end = time.monotonic() + turn.seconds
     with tempfile.TemporaryDirectory(prefix="filtrax-") as folder:
@@ -131,14 +130,14 @@ def train_turn(turn: Turn) -> tuple[bytes, list[str]]:
 
 
 class RayExecutor:
-    """Deals groups out to the workers of a Ray cluster.
+    """Distributes groups to the workers of a Ray cluster.
 
     Attributes:
-        address: Of a cluster that there is; "auto" finds the one that this machine belongs to, and
-            None starts one on this machine.
-        cpus: That a worker needs.
-        gpus: That a worker needs; 1 trains one group at a time on each.
-        seconds: Of one turn.
+        address: The address of a running cluster; "auto" finds the one of this machine, and None
+            starts one on this machine.
+        cpus: The CPUs of a worker.
+        gpus: The GPUs of a worker; 1 trains one group at a time on each GPU.
+        seconds: The length of one turn.
     """
 
     def __init__(
@@ -152,7 +151,7 @@ class RayExecutor:
         self.address, self.cpus, self.gpus, self.seconds = address, cpus, gpus, seconds
 
     def __call__(self, schedule: Schedule) -> None:
-        """Trains all groups that can be trained, until none is left or time is over."""
+        """Trains all groups that are ready until none is left or time is over."""
         ray = importlib.import_module("ray")
         began = not ray.is_initialized()
         if began:
@@ -165,18 +164,18 @@ class RayExecutor:
 
 
 class _Dealer:
-    """One go through a schedule."""
+    """The execution of one schedule on a Ray cluster."""
 
     def __init__(self, ray: Any, executor: RayExecutor, schedule: Schedule):
         self.ray, self.executor, self.schedule = ray, executor, schedule
-        # Ray's own retries would begin the same turn anew; here the files that came back count.
+        # No retries by Ray, which would repeat a turn with its old files.
         options = {"num_cpus": executor.cpus, "num_gpus": executor.gpus, "max_retries": 0}
         self.remote = ray.remote(**options)(train_turn)
         self.running: dict[Any, tuple[Group, contextlib.ExitStack]] = {}
         self.losses: dict[str, int] = {}
 
     def run(self) -> None:
-        """Deals and takes back until nothing is left to deal."""
+        """Submits turns and collects their results until no group is left or ready."""
         while True:
             if not self.schedule.stop():
                 self._deal()
@@ -192,7 +191,7 @@ class _Dealer:
                 self.schedule.end_of(group)
 
     def _deal(self) -> None:
-        """Gives groups that can be trained, and are not yet, to the cluster."""
+        """Submits a turn for each group that is ready, unclaimed and not running."""
         results = self.schedule.results
         busy = {group.name for group, _ in self.running.values()}
         for group in self.schedule.ready():
@@ -208,10 +207,10 @@ class _Dealer:
             self.running[self.remote.remote(self._turn(group))] = (group, claim)
 
     def _most(self) -> float:
-        """How many groups the cluster is given at once.
+        """Returns the largest number of groups to submit at once.
 
-        It queues what is too much and may grow for it, but what waits does not know when time is
-        over.
+        Without a time limit there is no bound: the cluster queues turns and may grow. With one,
+        turns in the queue would start too late, so there are only as many as fit.
         """
         if self.schedule.end is None:
             return math.inf
@@ -262,7 +261,7 @@ class _Dealer:
 
 
 class _Messages(Silent):
-    """Keeps what is said."""
+    """A watch that collects messages."""
 
     def __init__(self):
         self.messages: list[str] = []
@@ -272,7 +271,7 @@ class _Messages(Silent):
 
 
 def _packed(group: Group, results: Results) -> bytes:
-    """What is known of a group, as bytes."""
+    """Packs the files of a group into bytes."""
     target = io.BytesIO()
     pack_files(target, results, packed_of(group, results))
     return target.getvalue()
@@ -280,7 +279,7 @@ def _packed(group: Group, results: Results) -> bytes:
 
 @contextlib.contextmanager
 def _started_by(arguments: Sequence[str]) -> Iterator[None]:
-    """Lets the records of a worker name the command that began all, and not the worker's own."""
+    """Replaces `sys.argv`, so that records name the user's command and not the worker's."""
     before, sys.argv = sys.argv, list(arguments)
     try:
         yield

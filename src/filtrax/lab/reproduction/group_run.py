@@ -1,4 +1,4 @@
-"""Training one group of cells, from fresh models or an unfinished state to their records."""
+"""Trains one group of cells, from fresh models or an unfinished state to their records."""
 
 import dataclasses
 import functools
@@ -27,7 +27,7 @@ from filtrax.training.parts import trainable
 
 
 class GroupRun:
-    """One group of cells, from fresh models or an unfinished state to their records."""
+    """The training of one group of cells, which is resumed if it was interrupted."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class GroupRun:
         state = training.begin(data, trained_parts)
         resume = self.folder.config.is_file()
         if not resume and self.folder.path.exists():
-            shutil.rmtree(self.folder.path)  # of a process that was killed while it began
+            shutil.rmtree(self.folder.path)  # left by a process that was killed during its start
         self.folder.create(resume=resume)
         if not resume:
             config.write(self.folder.config, experiments[0])
@@ -66,7 +66,7 @@ class GroupRun:
         shutil.rmtree(self.folder.path)
 
     def _experiment(self, cell: Cell) -> Experiment:
-        """The experiment of a cell, with the run that it starts from."""
+        """Returns the experiment of a cell with the folder of the run that it starts from."""
         if cell.start is None:
             return cell.experiment
         table, name, parts = cell.start
@@ -74,7 +74,7 @@ class GroupRun:
         return dataclasses.replace(cell.experiment, start=start)
 
     def _refuse(self, cell: Cell) -> bool:
-        """Whether a cell cannot be built, which is then its result."""
+        """Returns True if the cell's settings are invalid, and records the error as its result."""
         experiment = cell.experiment
         try:
             blank_ensemble(experiment, experiment.task.data("test"))
@@ -96,7 +96,7 @@ class GroupRun:
     def _record(
         self, training: EnsembleTraining, state: tuple[Any, Any], cells: list[tuple[int, Cell]]
     ) -> None:
-        """Tests the cells of one task together, and writes the record of each."""
+        """Evaluates all cells of one task together, and writes their records."""
         origin = read_json(self.folder.provenance)
         members = {i: training.chosen(i) for i, _ in cells}
         filt, model = select(state, np.concatenate([members[i] for i, _ in cells]))
@@ -133,9 +133,9 @@ class GroupRun:
             save(folder.model, filt, model)
 
     def _seconds(self, num_members: int) -> dict[str, float]:
-        """How long the training of the whole ensemble took, by its typical epoch."""
+        """Estimates the training time of the ensemble from its median epoch."""
         times = [line["seconds"] for line in self.folder.read_metrics()]
-        # The clock begins anew with every stage, and where an interrupted one goes on.
+        # The clock restarts with every stage, and when a run resumes.
         lengths = [after - before for before, after in itertools.pairwise(times)]
         lengths = [length for length in lengths if length > 0]
         typical = statistics.median(lengths) if lengths else 0.0
@@ -143,7 +143,7 @@ class GroupRun:
 
 
 def _count_parameters(experiment: Experiment, filt: Any, model: Any) -> int:
-    """The trained parameters of one member, without parts that its filter does not use."""
+    """Counts the trained parameters of one member, without parts that its filter does not use."""
     if not experiment.stages:
         return 0
     masks = [trainable(filt, model, stage.train) for stage in experiment.stages]

@@ -1,9 +1,9 @@
-"""Which cells train together.
+"""Groups of cells that train as one ensemble.
 
-Cells that differ in numbers and data alone are one compiled program, and members of one ensemble:
-on a GPU they cost little more than one of them. On a CPU nothing is gained, so each trains alone.
-Images of several data sets need memory, so there are only few of them in an ensemble whose encoder
-trains; the task says how many. Where features are computed once, there are no images.
+Cells that differ only in numbers and data share a compiled program and can train as one ensemble,
+which takes little longer on a GPU than a single cell. On a CPU nothing is gained, so each cell
+trains alone. Images of several data sets need memory, so the task limits their number if an encoder
+trains; otherwise features are computed once, without keeping images.
 """
 
 import dataclasses
@@ -19,50 +19,50 @@ from filtrax.lab.files import as_json
 from filtrax.lab.reproduction.tables import Cell
 
 MOST_MEMBERS = 40
-"""Of one ensemble, so that it fits into the memory of common GPUs and is not lost at once."""
+"""The largest number of members in an ensemble, to limit memory and the loss by a failure."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Cells that train as one ensemble: equally many of each task, one task after the other."""
+    """Cells that train as one ensemble: equally many for each task, sorted by task."""
 
     cells: tuple[Cell, ...]
 
     @property
     def table(self) -> str:
-        """The table that they belong to."""
+        """The name of their table."""
         return self.cells[0].table
 
     @property
     def name(self) -> str:
-        """A name that says which cells they are, and changes with any of their settings."""
+        """A name with the first cell, the number of cells, and a hash of all settings."""
         return f"{self.cells[0].name}-{len(self.cells)}-{self.fingerprint[:8]}"
 
     @property
     def fingerprint(self) -> str:
-        """Of all settings of all cells."""
+        """The SHA-256 hash of all settings of all cells."""
         settings = [(cell.name, config.as_dict(cell.experiment)) for cell in self.cells]
         return hashlib.sha256(as_json(settings).encode()).hexdigest()
 
     @property
     def num_members(self) -> int:
-        """How many runs there are in it."""
+        """The number of members of the ensemble."""
         return sum(len(cell.experiment.members) for cell in self.cells)
 
     @property
     def num_epochs(self) -> int:
-        """Of each run, over all stages."""
+        """The number of epochs of each member, summed over stages."""
         return sum(stage.num_epochs for stage in self.cells[0].experiment.stages)
 
 
 def group(
     cells: Iterable[Cell], *, together: bool | None = None, most_data_sets: int | None = None
 ) -> list[Group]:
-    """The cells in groups, in the order in which the first cell of each comes.
+    """Groups cells; groups are sorted by their first cell.
 
-    `together` says whether cells are trained together; if None, this is done on a GPU.
-    `most_data_sets` bounds the number of data sets in a group; if None, there are few where an
-    encoder trains.
+    `together` allows groups of several cells; by default, on GPUs only. `most_data_sets` limits
+    the number of data sets in a group; by default, to `sets_of_images` of the task if an encoder
+    trains.
     """
     if together is None:
         together = jax.default_backend() != "cpu"
@@ -71,7 +71,7 @@ def group(
         return [Group((cell,)) for cell in cells]
     programs: dict[Any, list[Cell]] = {}
     for cell in cells:
-        # Without stages there is no program that could be shared.
+        # Without stages there is no program to share.
         alone = None if cell.experiment.stages else cell.name
         programs.setdefault((cell.experiment.program, alone), []).append(cell)
     return [
@@ -95,7 +95,7 @@ def _count_of_each_task(cells: list[Cell]) -> dict[Any, int]:
 
 
 def _groups(cells: list[Cell], counts: dict[Any, int], most_data_sets: int | None) -> list[Group]:
-    """Rectangles of tasks and cells, none of them with too many members."""
+    """Splits cells into rectangles of tasks times cells, within the limits on their size."""
     members = len(cells[0].experiment.members)
     if most_data_sets is None:
         experiment = cells[0].experiment

@@ -1,4 +1,4 @@
-"""Everything that is known of tables in one file, to go on with on another machine."""
+"""Packs records, models and unfinished states into one file, to continue on another machine."""
 
 import functools
 import gzip
@@ -16,7 +16,7 @@ from filtrax.lab.reproduction.groups import Group
 from filtrax.lab.reproduction.records import Results
 
 BinaryFile = Any
-"""A file of bytes, on a disk or in memory."""
+"""A binary file, on disk or in memory."""
 
 
 def pack(results: Results, tables: Iterable[str], file: Path) -> None:
@@ -28,29 +28,29 @@ def pack(results: Results, tables: Iterable[str], file: Path) -> None:
 
 
 def pack_files(target: BinaryFile, results: Results, paths: Iterable[Path]) -> None:
-    """Writes some files of a folder of results into one compressed file."""
+    """Writes some files of a folder of results into a gzipped tar archive."""
     with tarfile.open(fileobj=target, mode="w:gz") as archive:
         for path in paths:
             archive.add(path, str(path.relative_to(results.path)))
 
 
 def unpack(file: Path, results: Results) -> None:
-    """Puts what a file holds into a folder.
+    """Unpacks a file into a folder of results.
 
-    Records that are there already stay as they are; of an unfinished training that both have,
-    the one that is further is kept.
+    Existing records are kept. Of an unfinished training that both have, the one with more epochs
+    is kept.
     """
     with file.open("rb") as source:
         unpack_files(source, results, str(file))
 
 
 def unpack_files(packed: BinaryFile, results: Results, name: str) -> None:
-    """As `unpack`, from a file that is open; `name` is what an error calls it."""
+    """Unpacks an open file as `unpack` does; `name` is its name in error messages."""
     try:
         _read_through(packed)
         with tarfile.open(fileobj=packed) as archive:
             for member in _new(archive.getmembers(), results):
-                tarfile.data_filter(member, str(results.path))  # refuses paths that lead elsewhere
+                tarfile.data_filter(member, str(results.path))  # raises for paths outside
                 source = archive.extractfile(member)
                 assert source is not None
                 path = results.path / member.name
@@ -65,7 +65,7 @@ def unpack_files(packed: BinaryFile, results: Results, name: str) -> None:
 
 
 def packed_of(group: Group, results: Results) -> list[Path]:
-    """The files of a group: its state, its records and models, and the models it starts from."""
+    """Lists the files of a group: its state, records and models, and the models it starts from."""
     cells = group.cells
     starts = {cell.start[:2] for cell in cells if cell.start is not None}
     kept = starts | {(group.table, cell.name) for cell in cells}
@@ -76,7 +76,7 @@ def packed_of(group: Group, results: Results) -> list[Path]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """The files of a folder; of several checkpoints of a training only the newest."""
+    """Lists the files of a folder, with only the newest checkpoint of each training."""
     old = {
         path
         for checkpoints in folder.rglob("checkpoints")
@@ -87,7 +87,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _read_through(packed: BinaryFile) -> None:
-    """Raises if the file is damaged anywhere: half of what it holds must not be taken over."""
+    """Raises if the file is damaged anywhere, before any of its content is unpacked."""
     with gzip.open(packed) as content:
         while content.read(1 << 20):
             pass
@@ -95,7 +95,7 @@ def _read_through(packed: BinaryFile) -> None:
 
 
 def _new(members: list[tarfile.TarInfo], results: Results) -> list[tarfile.TarInfo]:
-    """What is taken over; trainings that are replaced are removed first."""
+    """Returns the files to unpack, and removes existing trainings that they replace."""
     files = [member for member in members if member.isfile()]
     packed: dict[str, int] = {}
     for member in files:
@@ -111,22 +111,22 @@ def _new(members: list[tarfile.TarInfo], results: Results) -> list[tarfile.TarIn
         if not (results.path / member.name).exists()
         and _unfinished(member.name) in {None, *further}
     ]
-    # Checkpoints last: without any, what is there counts as nothing.
+    # Checkpoints last: an interrupted unpack then leaves a training without progress.
     return sorted(new, key=lambda member: _number(member.name))
 
 
 def _unfinished(name: str) -> str | None:
-    """The folder of the unfinished training that a packed file belongs to, if any."""
+    """Returns the folder of the unfinished training that a packed file belongs to, if any."""
     table, *rest = PurePosixPath(name).parts
     return "/".join((table, *rest[:2])) if rest[:1] == ["unfinished"] else None
 
 
 def _number(name: str) -> int:
-    """The number of a checkpoint; 0 of all other files."""
+    """Returns the number of a checkpoint, and 0 for all other files."""
     path = PurePosixPath(name)
     return int(path.stem.removeprefix("checkpoint-")) if path.parent.name == "checkpoints" else 0
 
 
 def _progress(run: Path) -> int:
-    """The number of the newest checkpoint of a training; -1 if there is none."""
+    """Returns the number of the newest checkpoint of a training; -1 if there is none."""
     return next((number for number, _ in RunFolder(run).checkpoints()), -1)

@@ -1,4 +1,4 @@
-"""What is wanted of tables: which cells, how large, and for how long."""
+"""Plans: the selection of cells, their scale, and the time limit."""
 
 import dataclasses
 import difflib
@@ -9,21 +9,21 @@ from filtrax.lab.config.settings import Experiment, StageSettings
 from filtrax.lab.reproduction.tables import Cell, Table, cell_name
 
 SHOWN_LABELS = 20
-"""So many are named to who asks for one that does not exist."""
+"""The number of labels to list in errors on unknown ones."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is wanted of the tables.
+    """The cells of tables to train, and how.
 
-    - `scale`: how large data and training are; see `SCALES`.
-    - `only`: patterns as for file names; a cell whose name, or one of whose labels, matches.
-    - `num_seeds`, `num_epochs`: in the place of the tables' own; the epochs are of all stages
-      together, which keep their proportion.
-    - `seconds`: after which training stops at the end of an epoch.
-    - `together`: whether cells that can be are trained as one ensemble; if None, on a GPU.
-    - `most_data_sets`: in one ensemble; if None, few where an encoder trains.
-    - `settings`: assignments for all cells, also of tables that they start from.
+    - `scale`: the size of data and training; see `SCALES`.
+    - `only`: glob patterns that match the name or a label of a cell; all cells if empty.
+    - `num_seeds`, `num_epochs`: replace those of the tables. Epochs are distributed over stages in
+      proportion.
+    - `seconds`: the time after which training stops at the end of an epoch.
+    - `together`: train several cells as one ensemble; by default, on GPUs only.
+    - `most_data_sets`: the largest number of data sets in one ensemble; see `groups.group`.
+    - `settings`: assignments for all cells, including those of tables that they start from.
     """
 
     scale: str = "paper"
@@ -36,7 +36,7 @@ class Plan:
     settings: tuple[str, ...] = ()
 
     def check(self, tables: Collection[Table]) -> None:
-        """Raises unless every pattern matches a cell, because one that does not is a mistake."""
+        """Raises `ValueError` unless every pattern matches a cell."""
         if not self.only:
             return
         cells = [labels for table in tables for labels in table.labels()]
@@ -55,7 +55,7 @@ class Plan:
         )
 
     def cells(self, table: Table) -> list[Cell]:
-        """The cells of a table that are wanted. Settings need not suit the others."""
+        """Returns the selected cells of a table. `settings` may be invalid for the others."""
         wanted = None
         if self.only:
             every = table.labels()
@@ -66,7 +66,7 @@ class Plan:
 
     def _sized(self, cell: Cell) -> Experiment:
         experiment = cell.experiment
-        # What neither trains nor begins with what was trained has nothing that seeds change.
+        # Seeds change nothing in cells without any trained parts.
         if self.num_seeds is not None and (experiment.stages or cell.start):
             experiment = dataclasses.replace(experiment, num_seeds=self.num_seeds)
         if self.num_epochs is not None and experiment.stages:
@@ -76,7 +76,7 @@ class Plan:
 
 
 def _shortened(stages: Sequence[StageSettings], num_epochs: int) -> tuple[StageSettings, ...]:
-    """The stages with so many epochs in all, at least one each."""
+    """Distributes a number of epochs over stages in proportion, with at least one each."""
     planned = sum(stage.num_epochs for stage in stages)
     if num_epochs < len(stages):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The numbers that a paper printed, as a small table of text."""
+"""Reads the printed numbers of a paper from a small table of text."""
 
 import dataclasses
 import functools
@@ -6,18 +6,22 @@ import re
 from collections.abc import Container, Mapping
 
 NOTHING = ("–", "-", "")
-"""What stands where nothing is printed."""
+"""Entries without a number."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PrintedNumbers:
-    """Rows of texts under a header that names axes, then metrics."""
+    """Rows of entries under a header that names axes and metrics."""
 
     header: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
 
     def find(self, labels: Mapping[str, str], metric: str) -> tuple[float, float | None] | None:
-        """Value and standard error of the first row that has these labels and the metric."""
+        """Returns value and standard error of the first row with these labels and the metric.
+
+        Labels of axes that are not in the header are ignored. The error is None if it is not
+        printed, and the result is None without such a row.
+        """
         for row in self._named:
             if row.get(metric, "") in NOTHING:
                 continue
@@ -26,7 +30,7 @@ class PrintedNumbers:
         return None
 
     def labels(self, metrics: Container[str]) -> list[dict[str, str]]:
-        """The labels of all rows; what is no metric is an axis."""
+        """Returns the labels of all rows, by all names of the header that are no metrics."""
         return [
             {name: text for name, text in row.items() if name not in metrics} for row in self._named
         ]
@@ -37,7 +41,7 @@ class PrintedNumbers:
 
 
 def printed_numbers(text: str) -> PrintedNumbers:
-    """Reads lines of entries between bars, "value ± standard error" or "–"."""
+    """Reads lines of entries separated by bars: "value ± standard error", "value" or "–"."""
     lines = [line for line in text.splitlines() if line.strip()]
     entries = [tuple(entry.strip() for entry in line.split("|")) for line in lines]
     for row in entries:

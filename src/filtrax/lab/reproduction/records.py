@@ -1,4 +1,4 @@
-"""Where the results of cells are: a JSON file for each while a table is run, later one for all."""
+"""Folders of records: one JSON file per cell while a table runs, later one file per table."""
 
 import contextlib
 import dataclasses
@@ -31,28 +31,28 @@ class Results:
     collected: Path | None = None
 
     def record(self, cell: Cell) -> Path:
-        """Where the record of a cell is."""
+        """Returns the path of a cell's record."""
         return self.path / cell.table / f"{cell.name}.json"
 
     def model(self, table: str, name: str) -> RunFolder:
-        """Where the trained model of a cell is."""
+        """Returns the folder of a cell's trained model."""
         return RunFolder(self.path / table / "models" / name)
 
     def unfinished(self, table: str, name: str) -> RunFolder:
-        """Where the state of a training is until it ends."""
+        """Returns the folder of a group's unfinished training."""
         return RunFolder(self.path / table / "unfinished" / name)
 
     def read(self, cell: Cell) -> Record | None:
-        """The record of a cell, or None if there is none yet."""
+        """Returns the record of a cell, or None if there is none yet."""
         path = self.record(cell)
         return read_json(path) if path.is_file() else self._collection(cell.table).get(cell.name)
 
     def has(self, cell: Cell) -> bool:
-        """Whether there is a record of a cell."""
+        """Returns True if there is a record of a cell."""
         return self.record(cell).is_file() or cell.name in self._collection(cell.table)
 
     def records(self, table: str) -> dict[str, Record]:
-        """All records of a table by the names of their cells; those in files of their own count."""
+        """Returns all records of a table by cell name; files of cells take precedence."""
         own = {path.stem: read_json(path) for path in sorted((self.path / table).glob("*.json"))}
         return self._collection(table) | own
 
@@ -65,7 +65,7 @@ class Results:
         return _read_once(path.parent, table, status.st_mtime_ns, status.st_size)
 
     def write(self, cell: Cell, record: Record) -> None:
-        """Writes the record of a cell, whole or not at all."""
+        """Writes the record of a cell atomically."""
         path = self.record(cell)
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,9 +73,9 @@ class Results:
 
     @contextlib.contextmanager
     def claimed(self, table: str, name: str) -> Iterator[bool]:
-        """Whether nobody else works on a group of cells; until the end of the block, none can.
+        """Claims a group of cells during the block; yields False if another process holds it.
 
-        The claim ends with the process, however that ends.
+        The claim is a file lock, which is released when the process ends, even by a crash.
         """
         path = self.path / table / "unfinished" / f"{name}.lock"
         with writing(path):
@@ -88,7 +88,7 @@ class Results:
                 yield False
             else:
                 yield True
-                # Who has opened it before finds the records.
+                # A process that has opened the lock before finds the records.
                 if not self.unfinished(table, name).path.exists():
                     path.unlink(missing_ok=True)
 

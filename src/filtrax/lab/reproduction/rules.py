@@ -1,42 +1,42 @@
-"""What the file of a table says about claims: which cells, which metric, which order."""
+"""Claims in the file of a table, as rules on selected cells and their metrics."""
 
 import dataclasses
 from collections.abc import Mapping
 
 Selection = dict[str, str | tuple[str, ...]]
-"""Labels by axis, one or several. An axis that is not named is not restricted."""
+"""One label or several labels by axis. Axes that are not named are not restricted."""
 
 
 def matches(labels: Mapping[str, str], selection: Mapping[str, str | tuple[str, ...]]) -> bool:
-    """Whether a cell has the selected labels; an axis that it lacks is never selected."""
+    """Returns True if a cell has the selected labels; False if it lacks a selected axis."""
     return all(labels.get(axis) in chosen(names) for axis, names in selection.items())
 
 
 def chosen(names: str | tuple[str, ...]) -> tuple[str, ...]:
-    """The labels of one axis in a selection."""
+    """Returns the labels of one axis in a selection as a tuple."""
     return (names,) if isinstance(names, str) else names
 
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One statement on the cells of a table, of exactly one form.
+    """A statement on the cells of a table, in exactly one of these forms.
 
-    - `lower`, `higher`: in every combination of the axes that neither names, each cell of the one
-      has a lower value than each of the other.
-    - `same`: in every combination of the axes that it does not name, no two of these cells differ
-      by more than their errors, or by more than `tolerance` times the smaller one.
-    - `below` or `above` or both: bounds for all cells that `where` selects.
-    - `best`, `of`: in every combination of the axes that neither names, the lowest value among the
-      cells of the one is below `share` times that of each cell of the other. With `over`, both
-      count from the value of the cell that it selects.
-    - `refused`: all these cells have settings that are refused.
+    - `lower`, `higher`: each cell of `lower` has a lower value than each cell of `higher` with the
+      same labels on all axes that neither of them names.
+    - `same`: no two of these cells with the same labels on all other axes differ by more than
+      their errors, or by more than `tolerance` times the smaller value.
+    - `below`, `above` or both: bounds on all cells that `where` selects.
+    - `best`, `of`: the lowest value among the cells of `best` is below `share` times the value of
+      each cell of `of`, for the same labels on all axes that neither names. With `over`, both
+      values are relative to that of the cell that it selects.
+    - `refused`: the settings of all these cells are refused as invalid.
 
-    And besides:
+    Further fields:
 
-    - `metric`: what is compared; `filtrax.lab.reproduction.claims.measured` says what there is, and
-      "lost" is the number of lost runs of a cell.
-    - `where`: restricts all forms to some cells.
-    - `total`: the metric is added up over these axes before it is compared.
+    - `metric`: the metric to compare, one of `filtrax.lab.reproduction.claims.measured`, or "lost",
+      the number of lost runs of a cell.
+    - `where`: restricts the rule to some cells.
+    - `total`: axes over which the metric is summed before the comparison.
     """
 
     metric: str = ""
@@ -78,9 +78,11 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper in our words, and the rules that must all hold if it is true.
+    """A claim of the paper, or a goal of ours, with the rules that it implies.
 
-    A goal of ours is one, too.
+    - `says`: the claim in our words.
+    - `rules`: the rules that must all hold.
+    - `section`: the section of the paper, if any.
     """
 
     says: str
@@ -94,10 +96,10 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True)
 class Lost:
-    """When a run counts as lost.
+    """The criterion for lost runs.
 
-    Its metric is not finite, or more than `factor` times the mean of the cell that has the labels
-    `against` and is otherwise the same.
+    A run is lost if its metric is not finite, or exceeds `factor` times the mean of the cell with
+    the labels `against` and otherwise the same labels.
     """
 
     metric: str

@@ -1,4 +1,4 @@
-"""Training the cells of tables, as far as time allows, and from there on the next time."""
+"""Trains the cells of tables within a time limit; a later call resumes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -28,9 +28,9 @@ def reproduce(
     watch: GroupWatch = SILENT,
     executor: Executor = train_here,
 ) -> bool:
-    """Trains all wanted cells that have no record yet; says whether none is left.
+    """Trains all selected cells without a record; returns True if none is left.
 
-    Several processes may work on the same folder: what one of them trains, the others leave out.
+    Several processes may work on the same folder; each trains different cells.
     """
     end = end_after(plan.seconds)
     known = {table.name: table for table in tables}
@@ -50,9 +50,9 @@ def reproduce(
 
 
 def _sources(cells: Sequence[Cell], plan: Plan) -> list[Cell]:
-    """The cells of other tables that cells start from, if they are not among these.
+    """Returns the cells of other tables that cells start from, recursively, sources first.
 
-    What these in turn start from comes before them.
+    Cells that are among the given ones are omitted.
     """
     needed = {cell.start[:2] for cell in cells if cell.start is not None}
     needed -= {(cell.table, cell.name) for cell in cells}
@@ -76,7 +76,7 @@ def _check_sources(cells: Sequence[Cell], tables: Mapping[str, Table]) -> None:
 
 
 def _tell_of_other_settings(cells: Sequence[Cell], results: Results, watch: Watch) -> None:
-    """Says which cells are not run although what is wanted is not what their records hold."""
+    """Tells the watch about cells that are skipped although their records have other settings."""
     others = []
     for cell in cells:
         record = results.read(cell)

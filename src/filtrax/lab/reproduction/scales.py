@@ -1,4 +1,4 @@
-"""At which scales a table can run, and what each does to an experiment."""
+"""The scales of tables, and the limits that they set on experiments."""
 
 import dataclasses
 import math
@@ -11,14 +11,14 @@ from filtrax.lab.tasks.kitti.streets.collection import CAMERAS
 from filtrax.lab.tasks.kitti.windows import VALIDATION_PART
 
 SCALES = ("smoke", "small", "paper")
-"""Seconds a cell on a CPU, minutes a cell on a CPU, and as the table says."""
+"""Seconds per cell on a CPU, minutes per cell on a CPU, and the table's own settings."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """The largest values of settings, by name. A setting that a cell lacks is not limited.
+    """The largest values of settings by name, for tasks also by kind.
 
-    Those of tasks are by the kind of the task.
+    Limits on settings that a cell does not have are ignored.
     """
 
     num_seeds: int
@@ -50,7 +50,7 @@ LIMITS = {
                 "image_size": (48, 64),
                 "num_steps": 4,
                 "num_test_steps": 4,
-                # Splits of one size are one compiled program.
+                # Splits of equal size share a compiled program.
                 "num_train": 4,
                 "num_validation": 4,
                 "num_test": 4,
@@ -59,7 +59,7 @@ LIMITS = {
         filter={
             "num_particles": 10,
             "num_test_particles": 10,
-            # More than the largest state has components, or they cannot be whitened.
+            # Whitening needs more samples than the largest state has components.
             "num_samples": 12,
             "num_test_samples": 12,
             "hidden_size": 16,
@@ -91,7 +91,7 @@ LIMITS = {
 
 
 def scaled(experiment: Experiment, scale: str) -> Experiment:
-    """The experiment at a scale: less data, shorter training, the same structure."""
+    """Reduces data and training of an experiment to a scale, with the same structure."""
     if scale == "paper":
         return experiment
     limits = LIMITS[scale]
@@ -110,19 +110,19 @@ def _limited(settings: Any, limits: Mapping[str, Any]) -> Any:
     names = {field.name for field in dataclasses.fields(settings)} & {*limits}
     changed = {name: _smaller(getattr(settings, name), limits[name]) for name in names}
     if getattr(settings, "root", ""):
-        changed.pop("num_frames", None)  # which recorded drives do not have
+        changed.pop("num_frames", None)  # a setting of generated drives only
     return dataclasses.replace(settings, **changed)
 
 
 def _smaller(value: Any, limit: Any) -> Any:
-    """The smaller one of two numbers, or of each of several; 0 stands for no limit."""
+    """Returns the minimum, elementwise for tuples; a value of 0 means no limit."""
     if isinstance(limit, tuple):
         return tuple(map(min, value, limit))
     return min(value, limit) if value else limit
 
 
 def _fitting(stage: StageSettings, task: Task) -> StageSettings:
-    """The stage with sub-sequences that the task has, and at least two batches in an epoch."""
+    """Reduces length and batch size of a stage, for at least two batches per epoch if possible."""
     length = min(stage.length, task.num_steps)
     available = _num_train(task) * (task.num_steps // length)
     batch_size = max(1, min(stage.batch_size, available // 2))
@@ -130,7 +130,7 @@ def _fitting(stage: StageSettings, task: Task) -> StageSettings:
 
 
 def _num_train(task: Task) -> int:
-    """How many sequences there are to train on, or at least so many where nobody has looked."""
+    """Returns the number of training sequences, or a lower bound if only the data tell."""
     if not isinstance(task, KittiTask):
         return task.num_train
     if not isinstance(task.split, Fold):

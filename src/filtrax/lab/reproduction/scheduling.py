@@ -1,4 +1,4 @@
-"""Which groups of cells are left to be trained, and which of them can be trained now."""
+"""Schedules: the groups of cells that are left, and those that can train now."""
 
 import dataclasses
 import shutil
@@ -17,17 +17,17 @@ from filtrax.lab.reproduction.tables import Cell, Table
 
 @runtime_checkable
 class GroupWatch(Watch, Protocol):
-    """A watch that is also told which cells train."""
+    """A watch with a callback for groups of cells."""
 
     def group(self, group: Group, cells_done: int, num_cells: int) -> None:
-        """These cells train now; so many of all cells have a record."""
+        """Called when a group starts, with the numbers of finished and of all cells."""
 
 
 class SilentCells(Silent):
-    """A watch that says nothing."""
+    """A watch that ignores everything."""
 
     def group(self, group: Group, cells_done: int, num_cells: int) -> None:
-        """Says nothing."""
+        """Does nothing."""
 
 
 SILENT = SilentCells()
@@ -35,17 +35,17 @@ SILENT = SilentCells()
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """What is to be trained, and how far it is.
+    """The groups to train, and their progress.
 
     Attributes:
-        groups: All groups that were not done at the beginning.
-        cells: All wanted cells, those with a record included.
-        shared: Cells, each with one of another table that has the same settings.
-        tables: By name.
-        results: Where records are.
-        scale: At which cells are trained.
-        watch: What is told of it.
-        end: When time is over, on the clock `time.monotonic`; None is never.
+        groups: All groups that were not done at the start.
+        cells: All selected cells, including those with a record.
+        shared: Pairs of a cell and a cell of another table with the same settings.
+        tables: Tables by name.
+        results: The folder of records.
+        scale: The scale of training, one of `SCALES`.
+        watch: The watch to tell about progress.
+        end: The time limit on the clock `time.monotonic`; None for no limit.
     """
 
     groups: Sequence[Group]
@@ -58,44 +58,44 @@ class Schedule:
     end: float | None
 
     def stop(self) -> bool:
-        """Whether time is over."""
+        """Returns True if time is over."""
         return self.end is not None and time.monotonic() >= self.end
 
     def seconds_left(self) -> float | None:
-        """Until time is over; None is for ever."""
+        """Returns the seconds until time is over; None for no limit."""
         return None if self.end is None else max(self.end - time.monotonic(), 0.0)
 
     def left(self) -> list[Group]:
-        """The groups with a cell that is not done; what other tables have is taken over first."""
+        """Returns the groups that are not done, after copying records from other tables."""
         take_over(self.shared, self.results)
         return groups_left(self.groups, self.results)
 
     def ready(self) -> list[Group]:
-        """Those that are left and whose cells start from nothing, or from what is there."""
+        """Returns the groups that are left and whose cells have the models they start from."""
         ready = lambda group: all(_has_source(cell, self.results) for cell in group.cells)  # noqa: E731
         return [group for group in self.left() if ready(group)]
 
     def begin(self, group: Group) -> None:
-        """Says that a group is trained now."""
+        """Tells the watch that a group starts."""
         done = sum(self.results.has(cell) for cell in self.cells)
         self.watch.group(group, done, len(self.cells))
 
     def end_of(self, group: Group) -> None:
-        """Removes the state of a group, if all of it is done."""
+        """Removes the state of a group if all its cells are done."""
         remove_leftovers([group], self.results)
 
 
 Executor = Callable[[Schedule], None]
-"""Trains what a schedule has, as far as time allows."""
+"""Trains the groups of a schedule until its time is over."""
 
 
 def end_after(seconds: float | None) -> float | None:
-    """When that many seconds will be over, on the clock of a schedule."""
+    """Returns the end of a period in seconds that starts now, on the clock of a schedule."""
     return None if seconds is None else time.monotonic() + seconds
 
 
 def remove_leftovers(groups: Iterable[Group], results: Results) -> None:
-    """Removes states of groups that are done, left by a kill or come from a packed file."""
+    """Removes states of finished groups, left by killed processes or from packed files."""
     for done in groups:
         if all(results.has(cell) for cell in done.cells):
             path = _state(done, results).path
@@ -106,7 +106,7 @@ def remove_leftovers(groups: Iterable[Group], results: Results) -> None:
 
 
 def without_done(groups: Sequence[Group], results: Results, plan: Plan) -> list[Group]:
-    """First the groups that were begun, as they are; then what is left of the others."""
+    """Returns groups with a state unchanged, then new groups of all other unfinished cells."""
     begun = [group for group in groups if _state(group, results).config.is_file()]
     taken = {id(cell) for group in begun for cell in group.cells}
     cells = [cell for group in groups for cell in group.cells]
@@ -119,16 +119,16 @@ def _state(group: Group, results: Results) -> RunFolder:
 
 
 def groups_left(groups: Iterable[Group], results: Results) -> list[Group]:
-    """The groups with a cell that is not done."""
+    """Returns the groups with a cell that is not done."""
     groups = list(groups)
     undone = {id(cell) for cell in _undone([c for g in groups for c in g.cells], results)}
     return [group for group in groups if any(id(cell) in undone for cell in group.cells)]
 
 
 def _undone(cells: Sequence[Cell], results: Results) -> list[Cell]:
-    """The cells that lack a record, or a model that a cell without a record starts from.
+    """Returns cells without a record, and those whose missing model such cells start from.
 
-    Records may have been copied here without models.
+    Models may be missing because records were copied without them.
     """
     known = {(cell.table, cell.name): cell for cell in cells}
     new = {key for key, cell in known.items() if not results.has(cell)}

@@ -1,4 +1,4 @@
-"""Cells of different tables with the same settings, which need to be trained only once."""
+"""Shares records between cells of different tables with the same settings."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from filtrax.lab.reproduction.tables import Cell, Table, read_table
 def shared_cells(
     cells: Iterable[Cell], tables: Mapping[str, Table], plan: Plan
 ) -> list[tuple[Cell, Cell]]:
-    """Cells, each with one that has the same settings, of a table that its own one names."""
+    """Pairs cells with cells of the same settings in the tables that their own table `shares`."""
     whole = dataclasses.replace(plan, only=())
     sources: dict[str, dict[Experiment, Cell]] = {}
     pairs = []
@@ -29,7 +29,7 @@ def shared_cells(
 
 
 def take_over(pairs: Iterable[tuple[Cell, Cell]], results: Results) -> None:
-    """Writes the records of cells whose counterparts have one that was made with their settings."""
+    """Copies records to cells without one from counterparts with the same settings."""
     for cell, other in pairs:
         if results.has(cell) or not results.has(other):
             continue

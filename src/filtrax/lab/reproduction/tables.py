@@ -47,26 +47,26 @@ FOLDER = Path(__file__).parent / "tables"
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A grid of experiments, what the paper printed of them, and what it claims.
+    """A grid of experiments, with the numbers and claims of the paper.
 
-    - `title`, `source`, `asks`: what it is called, where in the paper it is, and its question.
-    - `metrics`: what is shown of each cell, in this order.
-    - `axes`: what varies; cells are all combinations.
-    - `rows`, `columns`: the axes of a printed table; the others make separate blocks.
-    - `base`: what all cells have in common, as the file of an experiment says it.
-    - `adjust`: what the combinations of axes do not say.
-    - `start`: where cells begin; the first one that speaks of a cell counts.
-    - `average`: which cells are shown as their mean.
-    - `shares`: tables whose records are taken over where settings are the same.
-    - `paper`: the printed numbers; `paper_value` finds them.
-    - `prior`: what the paper prints of the work of others: rows that are no cells.
-    - `context`: whether the paper's numbers are of other data, and not to be compared with.
-    - `claims`: what the paper says of them.
-    - `goals`: what we want of them.
-    - `lost`: which runs are counted as lost, if any.
-    - `deviations`: what is different from the paper.
-    - `shown`: whether records keep a sequence and a map of the predicted process noise.
-    - `models`: whether trained models are kept, for the cells of other tables to start from.
+    - `title`, `source`, `asks`: its title, its place in the paper, and the question it answers.
+    - `metrics`: the metrics to show, in this order.
+    - `axes`: the axes of the grid; cells are all combinations of their values.
+    - `rows`, `columns`: the axes of printed tables; the other axes make separate blocks.
+    - `base`: the settings that all cells share, as in the file of an experiment.
+    - `adjust`: assignments for some cells, and cells to skip.
+    - `start`: trained parts that cells start from; the first entry that selects a cell applies.
+    - `average`: the axis over which cells are averaged, if any.
+    - `shares`: tables whose records are copied for cells with the same settings.
+    - `paper`: the printed numbers; see `paper_value`.
+    - `prior`: the printed numbers of other work, whose rows are not cells.
+    - `context`: True if the paper's numbers are for other data, and not comparable.
+    - `claims`: the claims of the paper.
+    - `goals`: our goals.
+    - `lost`: the criterion for lost runs, if they are counted.
+    - `deviations`: the differences from the paper.
+    - `shown`: keep a sequence and a map of the predicted process noise in records.
+    - `models`: keep trained models, for cells of other tables to start from.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Table:
 
     @property
     def task(self) -> str:
-        """The kind of the task that its cells have in common."""
+        """The kind of the task of its cells."""
         return self.base.get("task", {}).get("kind", "disc")
 
     @property
@@ -121,23 +121,23 @@ class Table:
         return tuple(axis.name for axis in self.axes if axis.name not in self.rows + self.columns)
 
     def axis(self, name: str) -> Axis:
-        """The axis of that name."""
+        """Returns the axis of a name."""
         names = [axis.name for axis in self.axes]
         check_known(f"Table {self.name!r} has no such axis", {name} - {*names}, names)
         return self.axes[names.index(name)]
 
     def shown_axis(self, name: str) -> Axis:
-        """The axis of that name; one that is averaged has the names of its means."""
+        """Returns the axis of a name; the averaged axis has the names of means as labels."""
         if self.average is not None and self.average.axis == name:
             return self.average.shown
         return self.axis(name)
 
     def places(self) -> list[Place]:
-        """Where numbers are shown: cells, or means of them."""
+        """Returns the places of numbers: cells, or means of them."""
         return places(self.labels(), self.average)
 
     def labels(self) -> list[dict[str, str]]:
-        """The labels of all cells by axis, the last axis running fastest."""
+        """Returns the labels of all cells by axis; the last axis varies fastest."""
         names = [axis.name for axis in self.axes]
         grid = itertools.product(*(axis.labels for axis in self.axes))
         cells = [dict(zip(names, labels, strict=True)) for labels in grid]
@@ -145,7 +145,7 @@ class Table:
         return [cell for cell in cells if not any(matches(cell, when) for when in skipped)]
 
     def cells(self, scale: str, wanted: Sequence[dict[str, str]] | None = None) -> list[Cell]:
-        """The experiments at one of the `SCALES`, of all cells or of those with `wanted` labels."""
+        """Returns the cells at one of the `SCALES`, all or those with the `wanted` labels."""
         check_known("`scale` must be a known one", {scale} - {*SCALES}, SCALES)
         if wanted is None:
             pairs = zip(self.labels(), self._experiments, strict=True)
@@ -154,12 +154,12 @@ class Table:
         return [self._cell(labels, scaled(experiment, scale)) for labels, experiment in pairs]
 
     def with_value(self, axis: str, label: str, change: Change | Iterable[str]) -> "Table":
-        """The table with one more value on an axis, as for a filter of one's own.
+        """Returns the table with an additional value on an axis, as for your own filter.
 
         **Arguments:**
 
-        - `axis`, `label`: where, and how it is called.
-        - `change`: a function from the experiment of a cell to another one, or assignments.
+        - `axis`, `label`: the name of the axis, and the label of the value.
+        - `change`: assignments, or a function that maps the experiment of a cell to another one.
         """
         old = self.axis(axis)
         value = Value(label, change=change) if callable(change) else Value(label, set=tuple(change))
@@ -168,18 +168,18 @@ class Table:
         return dataclasses.replace(self, axes=axes)
 
     def with_settings(self, assignments: Iterable[str]) -> "Table":
-        """The table with assignments for all of its cells, after its own."""
+        """Returns the table with assignments for all cells, applied after its own."""
         everywhere = Adjustment({}, tuple(assignments))
         return dataclasses.replace(self, adjust=(*self.adjust, everywhere))
 
     def paper_value(
         self, labels: Mapping[str, str], metric: str
     ) -> tuple[float, float | None] | None:
-        """What the paper printed at a place: the value, its standard error if any; or None."""
+        """Returns the printed value and standard error (or None) at a place; None if missing."""
         return self._printed.find(labels, metric)
 
     def prior_rows(self, labels: Mapping[str, str]) -> list[dict[str, str]]:
-        """The labels of the rows of others, each once, that belong to a block with these labels."""
+        """Returns the labels of rows of other work in the block with these labels."""
         found = []
         for row in self._prior.labels(self.metrics):
             own = {name: row[name] for name in self.rows}
@@ -191,7 +191,7 @@ class Table:
     def prior_value(
         self, labels: Mapping[str, str], metric: str
     ) -> tuple[float, float | None] | None:
-        """What the paper printed of the work of others, as `paper_value`."""
+        """Returns the printed number of other work, as `paper_value` does."""
         return self._prior.find(labels, metric)
 
     def _check_selected(
@@ -241,7 +241,7 @@ class Table:
 
     @functools.cached_property
     def _experiments(self) -> list[Experiment]:
-        """The experiments of all cells, in their order, as the table says."""
+        """The experiments of all cells at full scale, in order."""
         return [self._experiment(labels) for labels in self.labels()]
 
     def _experiment(self, labels: dict[str, str]) -> Experiment:
@@ -278,7 +278,7 @@ class Table:
 
 
 def source_tables(tables: Iterable[Table]) -> set[str]:
-    """The names of all tables that cells of these begin with, and of those that these need."""
+    """Returns the names of all tables that these start from, directly or indirectly."""
     found: set[str] = set()
     new = {start.table for table in tables for start in table.start}
     while new:
@@ -288,7 +288,7 @@ def source_tables(tables: Iterable[Table]) -> set[str]:
 
 
 def read_table(source: str | os.PathLike) -> Table:
-    """A table of this package by its name, or one of your own by the path of its file."""
+    """Reads a table of this package by its name, or another one by the path of its TOML file."""
     path = Path(source)
     if path.suffix == ".toml":
         return parse(Table, load(path) | {"name": path.stem})
@@ -297,7 +297,7 @@ def read_table(source: str | os.PathLike) -> Table:
 
 
 def table_names() -> list[str]:
-    """The names of all tables of this package."""
+    """Returns the names of all tables of this package."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 

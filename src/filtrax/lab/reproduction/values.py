@@ -1,4 +1,4 @@
-"""Numbers of records: metrics with their errors, and lost runs."""
+"""Numbers in records: metrics with standard errors, and lost runs."""
 
 import dataclasses
 import math
@@ -15,9 +15,9 @@ Record = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """A value, infinite if it is not finite, and its standard error where there is one.
+    """A value, which is infinite if it was not finite, with its standard error, if known.
 
-    `parts` are the values that a mean over several cells is made of, by what they belong to.
+    `parts` are the values in a mean over several cells, by their labels on the averaged axis.
     """
 
     value: float
@@ -29,13 +29,17 @@ class Measured:
 
 
 def measured(record: Record | None, metric: str) -> Measured | None:
-    """A metric of a record, or None if it has none.
+    """Returns a metric of a record, or None if it is missing.
 
-    Besides the metrics of the evaluation there are "parameters"; "epoch_seconds", the training
-    time of an epoch, divided by the number of members that trained together; and, of the first
-    member of tables that keep what is shown, "velocity_noise_correlation", of the predicted and
-    the true process noise over a sequence, and "occlusion_correlation", of the predicted position
-    noise and how often the target is hidden, over the places of the image.
+    Besides the metrics of the evaluation there are
+
+    - "parameters": the number of trained parameters.
+    - "epoch_seconds": the training time of an epoch, divided by the number of members that trained
+      together.
+    - "velocity_noise_correlation": the correlation of predicted and true process noise of the
+      velocity over a sequence, for the first member of tables with `shown`.
+    - "occlusion_correlation": the correlation of predicted position noise and the frequency of
+      occlusion over the cells of the image, for the first member of tables with `shown`.
     """
     if record is None or "refused" in record:
         return None
@@ -54,7 +58,7 @@ def measured(record: Record | None, metric: str) -> Measured | None:
 
 
 def mean_of(parts: Mapping[str, float]) -> Measured:
-    """The mean of numbers, and its standard error if there are at least two."""
+    """Averages numbers; the standard error is None unless there are at least two."""
     values = np.asarray([*parts.values()])
     if not np.isfinite(values).all():
         return Measured(math.inf, None, parts)
@@ -63,9 +67,9 @@ def mean_of(parts: Mapping[str, float]) -> Measured:
 
 
 def measured_at(place: Place, records: Mapping[str, Record], metric: str) -> Measured | None:
-    """A metric of a place: that of its cell, or the mean over those of its cells that have it.
+    """Returns a metric of a place: that of its cell, or the mean over the cells that have it.
 
-    Seeds are averaged first; the standard error of a mean over cells is that of their means.
+    Seeds are averaged first; the standard error of a mean over cells is that of the cells' means.
     """
     found = {label: measured(records.get(name), metric) for label, name in place.cells.items()}
     known = {label: value for label, value in found.items() if value is not None}
@@ -75,13 +79,13 @@ def measured_at(place: Place, records: Mapping[str, Record], metric: str) -> Mea
 
 
 def lost_at(place: Place, counts: Mapping[str, int]) -> Measured | None:
-    """The lost runs of a place, by those of cells."""
+    """Sums the lost runs over the cells of a place; None without any count."""
     known = [counts[name] for name in place.cells.values() if name in counts]
     return Measured(float(sum(known))) if known else None
 
 
 def lost(table: Table, records: Mapping[str, Record]) -> dict[str, int]:
-    """The number of lost runs of each cell, by its name, where it can be said."""
+    """Counts the lost runs of cells by name, for cells with a record and a reference."""
     if table.lost is None:
         return {}
     rule, found = table.lost, {}
@@ -99,9 +103,9 @@ def lost(table: Table, records: Mapping[str, Record]) -> dict[str, int]:
 
 
 def origin_of_data(record: Record) -> str:
-    """Where the images and paths of a record's data come from; nothing if that goes without saying.
+    """Describes the origin of a record's images and trajectories.
 
-    The data of the disc task are always drawn.
+    The result is empty for the disc task, whose data are always simulated.
     """
     task = (record.get("config") or {}).get("task") or {}
     if task.get("kind") == "pushing":
@@ -127,12 +131,12 @@ def _shown_correlation(shown: Mapping[str, Any], metric: str) -> Measured | None
     if metric == "velocity_noise_correlation":
         one, other = one[:, 2:].mean(-1), other[:, 2:].mean(-1)
         weights = np.ones_like(one)
-    seen = weights > 0  # Nothing is known of places that no target visits.
+    seen = weights > 0  # places without any target have no numbers
     covariance = np.cov(one[seen], other[seen], aweights=weights[seen])
     stds = np.sqrt(np.diagonal(covariance))
     return Measured(float(covariance[0, 1] / stds.prod())) if stds.all() else None
 
 
 def _number(value: float | None) -> float:
-    """Records have null for what is not finite."""
+    """Converts null, which stands for numbers that are not finite, to infinity."""
     return value if value is not None and math.isfinite(value) else math.inf

@@ -1,4 +1,4 @@
-"""The tasks of the paper: data, models and what to look at."""
+"""The tasks of the paper: data, models, and drawings of them."""
 
 from filtrax.lab.tasks.base import SPLITS, AbstractTask, Details, Sketch, View
 

@@ -1,4 +1,4 @@
-"""What a task is: data, a model to train on them, and what to look at afterwards."""
+"""The interface of tasks: data, a model to train on them, and drawings for reports."""
 
 import abc
 from collections.abc import Callable, Mapping
@@ -18,11 +18,11 @@ SPLITS = ("train", "validation", "test")
 
 
 class Details(eqx.Module):
-    """What is known of a data set besides its trajectories; what is not known is None.
+    """Facts about a data set besides its trajectories; None if unknown.
 
     **Attributes:**
 
-    - `visible`: how many pixels of the target each reading shows.
+    - `visible`: the number of visible pixels of the target in each reading.
     - `process_covariance`: the true Q of each step.
     """
 
@@ -31,19 +31,19 @@ class Details(eqx.Module):
 
 
 class View(eqx.Module):
-    """Where a state is in the image of its reading: pixel (column, row) = matrix x + offset."""
+    """The map from states to pixels: (column, row) = matrix x + offset."""
 
     matrix: Float[np.ndarray, "2 x"]
     offset: Float[np.ndarray, " 2"]
 
 
 class Sketch(eqx.Module):
-    """What states look like on the plane of their first two components, in the units of these.
+    """Drawings of states on the plane of their first two components, in the same units.
 
     **Attributes:**
 
-    - `outlines`: of what is tracked, closed polygons, one for each state.
-    - `arrows`: from where to where, some for each state. One that ends where it begins is a point.
+    - `outlines`: a closed polygon for each state, the outline of the target.
+    - `arrows`: start and end of some arrows for each state; equal ones are drawn as a point.
     """
 
     outlines: Float[np.ndarray, "t points 2"]
@@ -51,130 +51,129 @@ class Sketch(eqx.Module):
 
 
 class AbstractTask(abc.ABC):
-    """A data set with splits, the models for it, and how it is looked at.
+    """A data set with splits, the models for it, and drawings of it.
 
-    Tasks are frozen dataclasses: their fields are what a configuration file may set.
+    Tasks are frozen dataclasses, whose fields can be set in configuration files.
     """
 
     kind: ClassVar[str]
     """The name of the task in configuration files."""
 
     units: ClassVar[tuple[str, ...]]
-    """Of the components of the state."""
+    """The units of the state's components."""
 
     meanings: ClassVar[tuple[str, ...] | None] = None
-    """What the components of the state are, in words, where their names do not say it."""
+    """Descriptions of the state's components; None if their names suffice."""
 
     position: ClassVar[tuple[int, ...]] = (0, 1)
-    """Which components of an observation are where the target is: visible pixels tell of these."""
+    """The components of an observation that are the target's position, to relate to visibility."""
 
     full_view: ClassVar[int | None] = None
-    """From so many visible pixels on the target counts as fully visible, if that is one number."""
+    """The number of visible pixels from which the target is fully visible, if it is constant."""
 
     contrast: ClassVar[tuple[float, float, float]]
-    """How far good and bad samples are from the true observation when a likelihood is pretrained:
-    standard deviation of the good ones, mean and standard deviation of the bad ones."""
+    """Distances of samples from the true observation in the pretraining of a likelihood: the
+    standard deviation of good ones, and mean and standard deviation of bad ones."""
 
     contrast_units: ClassVar[tuple[float, ...] | None] = None
-    """What these are counted in, one for each component of an observation; None: natural units."""
+    """The unit of `contrast` for each component of an observation; None: the component's own."""
 
     sets_of_images: ClassVar[int] = 4
-    """Of how many data sets models with a network for images should train together on a GPU. One,
-    if a step of one model keeps it busy: several convolutions at once are slower than in turn."""
+    """The number of data sets of images to train on together on a GPU. It should be 1 if a step of
+    one model saturates the GPU, because several convolutions at once are then slower."""
 
     model_settings: ClassVar[type]
-    """The dataclass of what a configuration file may say of the model."""
+    """The dataclass of the model's settings."""
 
     @property
     @abc.abstractmethod
     def state_space(self) -> Space:
-        """What the components of the state mean."""
+        """The space of states: names, angles and bounds of their components."""
 
     @property
     @abc.abstractmethod
     def state_features(self) -> Features:
-        """The part of a state that networks see, and the units in which they answer."""
+        """The inputs that networks see of a state, and the units of their outputs."""
 
     @property
     @abc.abstractmethod
     def observation_features(self) -> Features:
-        """The part of an observation that networks see, and the units in which they answer."""
+        """The inputs that networks see of an observation, and the units of their outputs."""
 
     @abc.abstractmethod
     def data(self, split: str) -> Trajectory:
-        """The trajectories of "train", "validation" or "test", with a leading axis."""
+        """Returns the trajectories of "train", "validation" or "test", with a leading axis."""
 
     @abc.abstractmethod
     def details(self, data: Trajectory) -> Details:
-        """What else is known of trajectories of this task."""
+        """Returns visibility and true process noise of trajectories, if known."""
 
     @abc.abstractmethod
     def build(self, settings: Any, *, key: Key) -> StateSpaceModel:
-        """A model with fresh networks, as the task's settings say."""
+        """Builds a model with fresh networks; `settings` is an instance of `model_settings`."""
 
     @property
     def augment(self) -> Callable[[Trajectory, Key], Trajectory] | None:
-        """What changes each sub-sequence that is drawn for training, or None.
+        """The augmentation of sub-sequences for training, or None.
 
-        It must be hashable, because it is compiled in, and is called with one sub-sequence and a
-        key. All members of an ensemble see what comes out. Validation and test know nothing of it.
-        If it leaves readings and context as they are, it may say so by an attribute
-        `keeps_readings`: an encoder that is not trained then runs once.
+        It is called with one sub-sequence and a key, and must be hashable, because it is static in
+        the compiled program. All members of an ensemble share its result. Validation and test do
+        not use it. If it keeps readings and context unchanged, it may have a true attribute
+        `keeps_readings`; an encoder that is not trained then runs only once.
         """
         return None
 
     @property
     def terms(self) -> Mapping[str, Callable[..., Any]]:
-        """Objectives of the task's own, by the names that stages of training give weights to.
+        """Additional objectives by name, which training stages can weight.
 
-        They are called as all objectives are: `term(filt, model, trajectory, progress, key)`.
+        They have the signature of objectives, `term(filt, model, trajectory, progress, key)`.
         """
         return {}
 
     @property
     def shape(self) -> "AbstractTask":
-        """The task without what changes the numbers of its data, but not their shapes.
+        """The task with defaults for fields that do not change the shapes of its data.
 
-        Experiments whose tasks agree in it can train as one ensemble.
+        Experiments whose tasks have equal `shape` can train as one ensemble.
         """
         return self
 
     @abc.abstractmethod
     def perturbations(self) -> Float[np.ndarray, "p x"]:
-        """What is added to the initial state in validation and test, one run for each."""
+        """Returns offsets of the initial state in validation and test, with one run for each."""
 
     @abc.abstractmethod
     def frames(self, trajectory: Trajectory) -> UInt8[np.ndarray, "t height width 3"]:
-        """The images of one trajectory, to look at."""
+        """Returns the images of one trajectory for display."""
 
     @abc.abstractmethod
     def view(self) -> View | None:
-        """Where states are in these images, or None where images do not show it."""
+        """Returns the map from states to pixels of `frames`; None if images show no positions."""
 
     def projection(self) -> Float[np.ndarray, "3 3"] | None:
-        """How images show the plane of the first two components, where they do it in perspective.
+        """Returns the homography from the plane of the first two components to pixels, if any.
 
-        The pixel (column, row), times some number, and that number are this matrix times (x, y, 1).
+        Its product with (x, y, 1) is (s column, s row, s) with a scale s.
         """
         return None
 
     def sketch(self, trajectory: Trajectory, states: Float[np.ndarray, "t x"]) -> Sketch | None:
-        """What states would look like in one trajectory; None where positions say it all."""
+        """Returns drawings of states in one trajectory; None if positions suffice."""
         del trajectory, states
         return None
 
     def companions(self, trajectory: Trajectory) -> dict[str, Float[np.ndarray, "t 2"]]:
-        """The paths of what else moves on that plane, and is no part of the state, by name."""
+        """Returns paths of other moving objects on that plane by name."""
         del trajectory
         return {}
 
     def scores(
         self, data: Trajectory, differences: Float[np.ndarray, "*b n t x"]
     ) -> dict[str, Float[np.ndarray, "*b n"]]:
-        """What is reported of each sequence besides the metrics of all tasks.
+        """Returns additional metrics of each sequence by name; NaN where undefined.
 
-        `differences` are those of the true states and the estimates, for the sequences of `data`
-        on their last but two axes. A sequence that has no such number has NaN.
+        `differences` are true states minus estimates; axis -3 runs over the sequences of `data`.
         """
         del data, differences
         return {}

@@ -1,4 +1,4 @@
-"""Pictures and folders that tasks write."""
+"""Writes pictures and folders of exported data."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ GAP, GREY = 2, 96
 def stack(
     pictures: Iterable[UInt8[np.ndarray, "_ _ 3"]], axis: int
 ) -> UInt8[np.ndarray, "height width 3"]:
-    """Pictures in a column (axis 0) or a row (axis 1), with a line between two of them."""
+    """Stacks pictures vertically (axis 0) or horizontally (axis 1), with lines between them."""
     pictures = list(pictures)
     shape = list(pictures[0].shape)
     shape[axis] = GAP
@@ -32,7 +32,7 @@ def save(
     kind: Literal["PNG", "GIF"],
     **options: object,
 ) -> None:
-    """Writes a picture, or an animation of several."""
+    """Writes a picture, or an animation of several pictures."""
     path = Path(path)
     first, *others = (Image.fromarray(picture) for picture in pictures)
     if others:
@@ -43,7 +43,7 @@ def save(
 
 
 def make_empty(folder: Path) -> None:
-    """Makes a folder, or raises where there is something already."""
+    """Makes a folder; raises if it contains files, or if there is a file of its name."""
     is_file = folder.is_file()
     if is_file or (folder.is_dir() and any(folder.iterdir())):
         raise ValueError(
@@ -55,7 +55,7 @@ def make_empty(folder: Path) -> None:
 
 @contextmanager
 def writing(what: str, path: Path) -> Iterator[None]:
-    """Says in one sentence what could not be written, and why."""
+    """Turns an `OSError` into one that says what could not be written, and why."""
     try:
         yield
     except OSError as error:

@@ -1,1 +1,1 @@
-"""What records say: comparisons with the paper, as a page, as pictures and on a terminal."""
+"""Comparisons of records with the paper, as pages, as charts and on a terminal."""

@@ -1,4 +1,4 @@
-"""A table of ours beside the paper's, as data: the page and the terminal print the same."""
+"""The comparison of our records with the paper's table, as data for pages and terminal."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,10 +15,10 @@ from filtrax.lab.reproduction.values import Measured, Record, lost, lost_at, mea
 Labels = Mapping[str, str]
 
 COLUMN = "column"
-"""The axis of our ways to run a table: the paper's settings, or those that we ship."""
+"""The axis of our variants of a table: with the paper's settings, and with our defaults."""
 
 REFERENCE = "reference"
-"""The row of the filter that knows what the others must learn; it is never the best."""
+"""The row of the filter with the true noise, which is excluded from the best ones."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class Entry:
 
     Attributes:
         metric: The name of the metric.
-        measure: How it is written and judged.
+        measure: The format and order of the metric.
         records: The records of the cells that were run, by their label on the averaged axis.
-        cells: How many cells it is the mean of once all of them were run; none if nobody can run
-            what the paper prints of the work of others.
+        cells: The number of cells of the mean, whether run or not; 0 for results of other work,
+            which the paper quotes.
         ours: The metric of the records, None if there is none; infinite if it is not finite.
-        paper: What the paper prints, None if it prints nothing.
-        context: Whether the paper's number is of other data, and not to be compared with.
+        paper: The paper's number, None if there is none.
+        context: True if the paper's number is for other data, and not comparable.
         axis: The name of the averaged axis, if there is one.
     """
 
@@ -48,7 +48,7 @@ class Entry:
 
     @property
     def state(self) -> str:
-        """Why there is no number, or nothing if there is one."""
+        """The reason why there is no number: "not run", "refused" or "–"; "" if there is one."""
         if not self.records:
             return "not run" if self.cells else "–"
         if all("refused" in record for record in self.records.values()):
@@ -57,14 +57,14 @@ class Entry:
 
     @property
     def outcome(self) -> str:
-        """One of "better", "within" and "worse", or nothing where one of them is missing."""
+        """One of "better", "within" and "worse"; "" if the numbers cannot be compared."""
         if self.ours is None or self.paper is None or self.context:
             return ""
         return self.measure.outcome(self.ours, self.paper)
 
     @property
     def epochs(self) -> str:
-        """How much of the planned training was done, if not all of it."""
+        """The finished and planned epochs as text; "" if training is complete."""
         found = [record.get("epochs") or {} for record in self.records.values()]
         counts = dict.fromkeys((one.get("done"), one.get("planned")) for one in found)
         cut = any(done != planned for done, planned in counts) and self.ours
@@ -72,7 +72,7 @@ class Entry:
 
     @property
     def part(self) -> str:
-        """How much of a mean was run, and what, if not all of it."""
+        """The number and labels of the cells in a mean that were run; "" if it is complete."""
         if not self.records or len(self.records) == self.cells:
             return ""
         return (
@@ -82,7 +82,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Grid:
-    """One printed table: a heading, and entries by row and column; None where there is no cell."""
+    """One printed table: a heading, and entries by row and column; None for missing cells."""
 
     heading: str
     corner: str
@@ -96,13 +96,13 @@ class Grid:
 
     @property
     def is_printed(self) -> bool:
-        """Whether the paper has a number for any entry."""
+        """True if the paper has a number for any entry."""
         return any(entry.paper is not None for entry in self.entries)
 
     def best(self) -> set[tuple[str, int]]:
-        """Row and column of the best numbers of each column; none where only one row has any.
+        """Returns row and column of the best numbers of each column with at least two numbers.
 
-        The reference filter takes no part, nor do means over less than others were run on.
+        The reference filter, and means over fewer cells than others, are not considered.
         """
         found = set()
         for column in range(len(self.columns)):
@@ -125,20 +125,20 @@ class Grid:
 
 @dataclass(frozen=True)
 class Block:
-    """The part of a table that shares the labels of all axes besides those of rows and columns."""
+    """The part of a table with fixed labels on all axes but those of rows and columns."""
 
     labels: Labels
     grids: Sequence[Grid]
 
     @property
     def title(self) -> str:
-        """The labels, in words."""
+        """The labels as a title."""
         text = ", ".join(f"{_words(axis)} {label}" for axis, label in self.labels.items())
         return text[:1].upper() + text[1:]
 
     @property
     def is_run(self) -> bool:
-        """Whether any of its cells has a record."""
+        """True if any of its cells has a record."""
         return any(entry.records for grid in self.grids for entry in grid.entries)
 
 
@@ -151,7 +151,7 @@ class Comparison:
 
     @cached_property
     def cells(self) -> dict[str, Labels]:
-        """The labels of all cells by the names of the cells, in the order of the table."""
+        """The labels of all cells by cell name, in the order of the table."""
         return {cell_name(labels.values()): labels for labels in self.table.labels()}
 
     @cached_property
@@ -161,25 +161,25 @@ class Comparison:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What is shown of each cell; where runs can be lost, also how many are."""
+        """The metrics to show, with "lost" if the table counts lost runs."""
         return self.table.metrics if self.table.lost is None else (*self.table.metrics, "lost")
 
     @cached_property
     def blocks(self) -> list[Block]:
         """The printed tables, block by block."""
         combined = self._combinations(self.table.blocks)
-        # No block for combinations that the table leaves out.
+        # Omit combinations of labels that the table skips.
         there = [
             labels for labels in combined if any(_items(labels) <= place for place in self._places)
         ]
         return [Block(labels, self._grids(labels)) for labels in there]
 
     def measure(self, metric: str) -> Measure:
-        """How a metric is written and judged in this table."""
+        """Returns the format and order of a metric in this table."""
         return measure_of(metric, self.table.task)
 
     def entry(self, labels: Labels, metric: str) -> Entry | None:
-        """A metric of the place with exactly these labels; None if the table has no such place."""
+        """Returns a metric at the place with exactly these labels; None without such a place."""
         place = self._places.get(_items(labels))
         if place is None:
             return None
@@ -198,15 +198,15 @@ class Comparison:
 
     @cached_property
     def verdicts(self) -> list[dict[str, Verdict]]:
-        """For each claim what comes out, by the column of ours ("" if there is only one).
+        """The verdicts on each claim, by column of ours ("" if there is only one).
 
-        A claim that is not about the cells of a column has no verdict there.
+        A claim that selects no cells of a column has no verdict there.
         """
         return self._judged(self.table.claims)
 
     @cached_property
     def goals(self) -> list[dict[str, Verdict]]:
-        """The same for the goals."""
+        """The verdicts on each goal, as in `verdicts`."""
         return self._judged(self.table.goals)
 
     def _judged(self, claims: Iterable[Claim]) -> list[dict[str, Verdict]]:
@@ -227,7 +227,7 @@ class Comparison:
         return measured_at(place, self.records, metric)
 
     def _prior(self, labels: Labels, metric: str) -> Entry | None:
-        """What the paper prints of the work of others; None if nothing."""
+        """Returns the paper's number for other work with these labels; None if there is none."""
         paper = self.table.prior_value(labels, metric)
         if paper is None:
             return None
@@ -239,7 +239,7 @@ class Comparison:
 
     @cached_property
     def _places(self) -> dict[frozenset[tuple[str, str]], Place]:
-        """Where numbers are shown, by labels in any order."""
+        """All places by their labels, in any order."""
         return {_items(place.labels): place for place in self.table.places()}
 
     def _combinations(self, axes: Sequence[str]) -> list[dict[str, str]]:
@@ -247,7 +247,7 @@ class Comparison:
         return [dict(zip(axes, labels, strict=True)) for labels in combined]
 
     def _grids(self, labels: Labels) -> list[Grid]:
-        """One grid per metric, or a single one with the metrics as columns."""
+        """Makes one grid per metric, or a single grid with metrics as columns."""
         metrics, columns = self.metrics, self._combinations(self.table.columns)
         if self.table.columns:
             wanted = [
@@ -271,7 +271,7 @@ class Comparison:
             rows[_label(row)] = [
                 self._prior({**labels, **row, **column}, metric) for _, column, metric in chosen
             ]
-        # Neither rows nor columns without any cell are worth printing.
+        # Omit rows and columns without any cell.
         rows = {label: row for label, row in rows.items() if any(row)}
         kept = [i for i in range(len(chosen)) if any(row[i] for row in rows.values())]
         corner = " and ".join(map(_words, self.table.rows))

@@ -1,4 +1,4 @@
-"""The figures of the page: what the records of a table look like."""
+"""The figures of the pages, drawn from the records of a table."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,10 @@ class Curves:
 
     Attributes:
         axis: The axis of the table that is horizontal.
-        label: How it is called, with its unit.
-        number: Where the number is in the labels of the axis, as a regular expression with a group;
-            labels without it are left out. Nothing if labels are names, which are shown as points.
-        metrics: One chart for each of these.
+        label: The label of the axis, with its unit.
+        number: A regular expression whose group is the number in a label; labels that do not match
+            are omitted. Empty if labels are names, which are shown as points.
+        metrics: The metrics, one chart for each.
     """
 
     axis: str
@@ -32,7 +32,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture, the name of its file, and what it shows in one sentence."""
+    """An SVG picture with the name of its file, and a caption of one sentence."""
 
     name: str
     caption: str
@@ -53,18 +53,18 @@ CURVES: Mapping[str, Curves] = {
     "kitti_length": Curves("length", "length of training sequences (steps)"),
     "kitti_ukf_scaling": Curves("scaling", "κ", number=r"kappa ([-\d.]+)"),
 }
-"""What is drawn of which table."""
+"""The curves to draw, by name of the table."""
 
 SHOWN: Mapping[str, Labels] = {
     "disc_process_noise": {"filter": "dEKF", "noise": "heteroscedastic", "data": "3 het"}
 }
-"""Of which cells the predicted process noise is drawn."""
+"""The labels of cells whose predicted process noise is drawn, by name of the table."""
 
 
 def pictures(compared: Comparison) -> list[Picture]:
-    """All pictures of a table that its records have numbers for."""
+    """Draws all pictures of a table for which there are records."""
     name, found = compared.table.name, []
-    # Our ways to run a table have pictures of their own.
+    # Each column of ours has its own pictures.
     for column in dict.fromkeys(labels.get(COLUMN, "") for labels in compared.cells.values()):
         where = {COLUMN: column} if column else {}
         if name in CURVES:
@@ -86,7 +86,7 @@ def _curves(compared: Comparison, curves: Curves, metric: str, where: Labels) ->
             found.append((labels, entries))
     if not found:
         return []
-    # What all lines have in common, like the column, is no name of one of them.
+    # Labels that all lines share, like the column, are not part of their names.
     known = [{*labels.items()} for labels, _ in found]
     common = set.intersection(*known) if len(found) > 1 else {*where.items()}
     lines = []
@@ -107,7 +107,7 @@ def _curves(compared: Comparison, curves: Curves, metric: str, where: Labels) ->
 
 
 def _places(labels: Sequence[str], number: str) -> tuple[np.ndarray, list[str]]:
-    """Where the labels of an axis are, and which of them."""
+    """Returns the coordinates of an axis' labels, and the labels that have one."""
     if not number:
         return np.arange(float(len(labels))), list(labels)
     found = {label: re.fullmatch(number, label) for label in labels}
@@ -116,7 +116,7 @@ def _places(labels: Sequence[str], number: str) -> tuple[np.ndarray, list[str]]:
 
 
 def _others(compared: Comparison, axis: str, where: Labels) -> list[dict[str, str]]:
-    """The labels of all other axes that occur together, each once."""
+    """Returns the combinations of labels on all other axes, without duplicates."""
     found = []
     for place in compared.table.places():
         others = {name: label for name, label in place.labels.items() if name != axis}
@@ -131,20 +131,20 @@ def _line(
     ours = [None if entry is None else entry.ours for entry in entries]
     y = np.asarray([np.nan if measured is None else measured.value for measured in ours])
     errors = np.asarray([0.0 if measured is None else measured.error or 0.0 for measured in ours])
-    # Points of different series at the same place must not hide each other.
+    # Shift points, so that series at the same place do not hide each other.
     x = x + 0.09 * (style - 1.5) if points else x
     return Series(name, x, y, y - errors, y + errors, style=style, points=points)
 
 
 def _words(labels: Labels) -> str:
-    """Labels in short; those that are no names by themselves with their axis."""
+    """Joins labels; those of axes other than "filter" are preceded by the name of the axis."""
     named = {axis: label for axis, label in labels.items() if axis == "filter"}
     rest = [f"{axis} {label}" for axis, label in labels.items() if axis not in named]
     return ", ".join([*named.values(), *rest])
 
 
 def _noise(compared: Comparison, where: Labels) -> list[Picture]:
-    """Predicted and true process noise of the first chosen cell that has it in its record."""
+    """Draws predicted and true process noise of the first selected cell with a record of it."""
     for cell, labels in compared.cells.items():
         shown = compared.records.get(cell, {}).get("shown")
         if shown and where.items() <= labels.items():
@@ -160,7 +160,7 @@ def _sequence(compared: Comparison, shown: Mapping[str, Any], labels: Labels) ->
     x = np.arange(1.0, len(predicted) + 1)
     found = []
     for i, name, unit in ((0, "position", "px"), (2, "velocity", "px per step")):
-        # The truth is the same along both axes of the image.
+        # The true noise is equal along both axes of the image.
         lines = [
             Series("true", x, true[:, i], style=None),
             Series("predicted, x", x, predicted[:, i], style=0),
@@ -196,7 +196,7 @@ def _maps(compared: Comparison, shown: Mapping[str, Any], labels: Labels) -> lis
 
 
 def _seen(values: Any, counts: np.ndarray) -> np.ndarray:
-    """Numbers of squares in which the target was at all."""
+    """Replaces the values of squares without any samples by NaN."""
     known = [[np.nan if value is None else value for value in row] for row in values]
     return np.where(counts > 0, np.asarray(known, np.float64), np.nan)
 

@@ -1,8 +1,8 @@
-"""The goals of the benchmark, computed from its records: how much of what can be gained is gained.
+"""The goals of the benchmark, computed from its records.
 
-The reference filter knows the true process and its noise, and has a nearly perfect sensor of what
-can be seen. A goal is a share of the distance between the paper's best row and this reference,
-which is no bound: it makes nothing of frames in which the target is hidden.
+The reference filter knows the true process and its noise, and has a nearly perfect sensor for
+visible targets. A goal is the share of the gap between the paper's best row and this reference
+that ours should close. The reference is no bound, because it ignores frames with hidden targets.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from filtrax.lab.reproduction.display.sections import markdown_table
 
 BENCHMARK = "disc_benchmark"
 OURS = "filtrax"
-"""The column of ours that the goals are about."""
+"""The column of the goals."""
 
 SHARES = {"distance": 2 / 3, "nll": 1 / 2}
-"""How much of the gap the best filter should close, by metric."""
+"""The share of the gap that the best filter should close, by metric."""
 
 MIXTURE = "dPF-M"
 MIXTURE_NLL = {"3": 10.0, "9": 12.0}
-"""Below which NLL the particle filter with a mixture should come, by data."""
+"""The upper bounds on the NLL of the particle filter with a mixture, by data."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Gap:
         metric: The name of the metric.
         paper: Row and value of the paper's best.
         reference: The value of the reference filter, None if it was not run.
-        ours: Row and value of the best filter of ours, with whatever networks.
-        alike: The same among the rows that the paper has, with the paper's networks.
+        ours: Row and value of our best filter, with any networks; None if none was run.
+        alike: The same among the paper's rows, with the paper's networks.
     """
 
     data: str
@@ -46,14 +46,17 @@ class Gap:
 
     @property
     def closed(self) -> float | None:
-        """The share of the gap between the paper's best and the reference that is closed."""
+        """The share of the gap from the paper's best to the reference that ours closes.
+
+        None if a number is missing, or if the reference is not below the paper's best.
+        """
         if self.ours is None or self.reference is None or self.reference >= self.paper[1]:
             return None
         return (self.paper[1] - self.ours[1]) / (self.paper[1] - self.reference)
 
 
 def gaps(compared: Comparison) -> list[Gap]:
-    """The gaps of the benchmark, metric by metric."""
+    """Returns the gaps of the benchmark for all metrics and data."""
     found = []
     for metric in SHARES:
         for data in _labels(compared, "data"):
@@ -64,7 +67,7 @@ def gaps(compared: Comparison) -> list[Gap]:
 
 
 def goals(compared: Comparison) -> str:
-    """The goals as Markdown: the gaps, and the NLL of the particle filter with a mixture."""
+    """Renders the goals as Markdown: gaps, and the NLL of the particle filter with a mixture."""
     rows = [_gap_row(gap) for gap in gaps(compared)]
     head = (
         "metric, data",
@@ -83,7 +86,7 @@ def goals(compared: Comparison) -> str:
 
 
 _BESIDE = ("moment_nll", "coverage_50", "coverage_90")
-"""What stands beside the NLL of a mixture, since its kernel alone can make it look good."""
+"""Metrics to show with the NLL of a mixture, which a wide kernel alone can improve."""
 
 
 def _gap(data: str, metric: str, entries: dict[str, Entry]) -> Gap | None:

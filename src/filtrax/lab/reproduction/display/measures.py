@@ -1,4 +1,4 @@
-"""What is compared with the paper: how a metric is called, written, and what is good in it."""
+"""Names, formats and order of the metrics that are compared with the paper."""
 
 import math
 from collections.abc import Callable
@@ -9,10 +9,10 @@ from filtrax.lab.reproduction.values import Measured
 
 @dataclass(frozen=True)
 class Measure:
-    """A metric: how it is called, its unit, how it is written, and how bad a value is.
+    """The heading, unit and format of a metric.
 
-    Without `badness` no value is better than another. `undefined` is said where a value is not
-    finite.
+    Smaller values of `badness` are better; without it, values are not compared. `undefined` is
+    the text for values that are not finite.
     """
 
     heading: str
@@ -28,13 +28,13 @@ class Measure:
         return f"{self.heading} ({self.unit})" if self.unit else self.heading
 
     def text(self, measured: Measured | None) -> str:
-        """A number with its error as it is printed; a dash where there is none."""
+        """Formats a number with its standard error; a dash if it is missing."""
         if measured is None:
             return "–"
         if not math.isfinite(measured.value):
             return self.undefined
         value = self._number(measured.value)
-        # What is exact, like a number of parameters, needs no error.
+        # Exact numbers, like counts of parameters, have an error of zero, which is not shown.
         value += f" ± {self._number(measured.error)}" if measured.error else ""
         return f"{value} %" if self.percent else value
 
@@ -43,14 +43,15 @@ class Measure:
         return text.replace("-", "−").replace(",", " ")
 
     def outcome(self, ours: Measured, paper: Measured) -> str:
-        """Whether ours is better or worse by more than two standard errors of the difference.
+        """Returns "better" or "worse" beyond two standard errors of the difference, else "within".
 
-        The standard error of a difference is √(a² + b²); one that is not known counts as zero.
+        The standard error of the difference is √(a² + b²), where unknown errors count as zero.
+        Without `badness` the result is "".
         """
         if self.badness is None:
             return ""
         spread = 2 * math.hypot(ours.error or 0.0, paper.error or 0.0)
-        # What is printed alike is not different.
+        # Numbers that are equal as printed are not different.
         digit = 10.0**-self.decimals * (0.01 if self.percent else 1.0)
         if abs(ours.value - paper.value) <= max(spread, 0.5 * digit):
             return "within"
@@ -103,10 +104,10 @@ _OF_TASK = {
         "rotation": Measure("rotation error", "°", badness=_low),
     },
 }
-"""What is otherwise, or more, for a task."""
+"""Measures of a task that differ from `_MEASURES`, or are not in it."""
 
 
 def measure_of(metric: str, task: str = "disc") -> Measure:
-    """How a metric of a task is shown; an unknown one by its name, without better and worse."""
+    """Returns the measure of a metric; unknown metrics have their name and no order."""
     known = _MEASURES | _OF_TASK.get(task, {})
     return known.get(metric) or Measure(metric.replace("_", " "))

@@ -1,7 +1,7 @@
-"""The pages that show all tables beside the paper's, written from records alone.
+"""The pages that compare all tables with the paper's, written from records alone.
 
-They hold no date and nothing of the machine that writes them, so that the same records give the
-same pages, and a test can tell whether pages are those of their records.
+They contain no date and nothing about the machine that writes them, so that equal records give
+equal pages, which a test compares.
 """
 
 from collections import Counter
@@ -19,13 +19,13 @@ from filtrax.lab.reproduction.records import read_records
 from filtrax.lab.reproduction.tables import Table, read_table, table_names
 
 FIGURES, TABLES = "figures", "tables"
-"""The folders of pictures, and of a page for each table."""
+"""The folders of pictures, and of one page for each table."""
 
 OUTCOMES = ("better", "within", "worse")
-"""What comes out for numbers that the paper prints too."""
+"""The outcomes for numbers that the paper has, too."""
 
 VERDICTS = ("holds", "partly", "does not hold here", "not run")
-"""What comes out for claims."""
+"""The verdicts on claims."""
 
 _TEMPLATE = Path(__file__).with_name("page.md")
 _HOW_TO_READ = "[How to read the tables](../reading.md) · [All tables](../README.md)"
@@ -61,7 +61,7 @@ def write_pages(results: Path, folder: Path) -> None:
     **Arguments:**
 
     - `results`: a folder of records.
-    - `folder`: where `README.md` is written, `tables/TABLE.md`, and the pictures.
+    - `folder`: the folder of `README.md`, `tables/TABLE.md`, and the pictures.
     """
     files = _files(results, folder)
     for path in _there(folder) - {*files}:
@@ -72,14 +72,14 @@ def write_pages(results: Path, folder: Path) -> None:
 
 
 def pages_are_current(results: Path, folder: Path) -> bool:
-    """Whether pages and pictures are those that the records give, to the letter."""
+    """Returns True if pages and pictures are exactly those that the records give."""
     files = _files(results, folder)
     there = _there(folder) <= {*files} and all(path.is_file() for path in files)
     return there and all(path.read_text(encoding="utf-8") == text for path, text in files.items())
 
 
 def _files(results: Path, folder: Path) -> dict[Path, str]:
-    """The texts of all files that the pages consist of."""
+    """Returns the texts of all pages and pictures by path."""
     tables = map(read_table, ordered_names())
     compared = [Comparison(table, read_records(results, table)) for table in tables]
     files = {folder / "README.md": summary_page(compared)}
@@ -91,14 +91,14 @@ def _files(results: Path, folder: Path) -> dict[Path, str]:
 
 
 def ordered_names() -> list[str]:
-    """The names of all tables, the most important ones first."""
+    """Returns the names of all tables, the most important ones first."""
     names = table_names()
     first = [name for name in _FIRST if name in names]
     return first + [name for name in names if name not in first]
 
 
 def summary_page(compared: Sequence[Comparison]) -> str:
-    """The text of the first page: what came out, and where the tables are.
+    """Renders the first page: a summary of all tables with links, and the goals.
 
     **Arguments:**
 
@@ -113,13 +113,13 @@ def summary_page(compared: Sequence[Comparison]) -> str:
 
 
 def table_page(compared: Comparison, drawn: Sequence[Picture] = ()) -> str:
-    """The text of the page of one table, with its pictures."""
+    """Renders the page of one table with its pictures."""
     figures = (f"![{picture.caption}](../{FIGURES}/{picture.name})" for picture in drawn)
     return section(compared, figures) + f"\n\n{_HOW_TO_READ}\n"
 
 
 def _there(folder: Path) -> set[Path]:
-    """The pages and pictures in a folder that are ours: they are named after tables."""
+    """Returns existing pages of tables, and pictures that are named after tables."""
     names = tuple(f"{name}_" for name in table_names())
     drawn = {path for path in (folder / FIGURES).glob("*.svg") if path.name.startswith(names)}
     return drawn | {*(folder / TABLES).glob("*.md")}
@@ -144,7 +144,7 @@ def _summary(compared: Sequence[Comparison]) -> str:
 
 @dataclass(frozen=True)
 class _Column:
-    """What a column of ours of one table counts: cells, numbers and claims."""
+    """The counts of cells, numbers and claims in a column of ours of one table."""
 
     name: str
     table: Table
@@ -176,7 +176,7 @@ def _columns(compared: Comparison) -> list[_Column]:
 
 
 def _outcomes(compared: Comparison, column: str) -> Counter[str]:
-    """How many numbers of a column are better, within and worse."""
+    """Counts the numbers of a column that are better, within and worse."""
     shown = [place.labels for place in compared.table.places()]
     own = [labels for labels in shown if labels.get(COLUMN, "") == column]
     entries = [compared.entry(labels, metric) for labels in own for metric in compared.metrics]

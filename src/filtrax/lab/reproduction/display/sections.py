@@ -1,4 +1,4 @@
-"""One table of the paper as Markdown: how its records were made, the numbers, the claims."""
+"""One table of the paper as Markdown: provenance of its records, numbers, and claims."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,16 +17,16 @@ CONTEXT = (
     "The paper's numbers, in parentheses, are of other images than ours and stand here for "
     "orientation: numbers are not compared, but the paper's claims are judged."
 )
-"""Stands over tables whose data are not the paper's."""
+"""A remark on tables whose data are not the paper's."""
 
 
 def section(compared: Comparison, figures: Iterable[str] = ()) -> str:
-    """All that the page says about a table.
+    """Renders all that a page says about a table.
 
     **Arguments:**
 
     - `compared`: the table with its records.
-    - `figures`: the Markdown of its figures.
+    - `figures`: its figures as Markdown.
     """
     table = compared.table
     parts = [f"# {table.title}", f"*{table.source}* · `{table.name}`", table.asks]
@@ -44,7 +44,7 @@ def section(compared: Comparison, figures: Iterable[str] = ()) -> str:
 
 
 def judged(verdict: Verdict) -> str:
-    """A verdict on a claim, and how many comparisons it rests on."""
+    """Formats a verdict on a claim with the numbers of its comparisons."""
     if not verdict.judged:
         return verdict.verdict
     open_ = f", {verdict.open} open" if verdict.open else ""
@@ -57,12 +57,12 @@ def judged(verdict: Verdict) -> str:
 def markdown_table(
     head: Sequence[str], rows: Iterable[Sequence[str]], others: str = "---:|"
 ) -> str:
-    """A Markdown table.
+    """Renders a Markdown table.
 
     **Arguments:**
 
     - `head`, `rows`: the texts of the cells.
-    - `others`: how all columns but the first are aligned; to the right, as numbers should be.
+    - `others`: the alignment of all columns but the first; by default to the right, for numbers.
     """
     lines = [_line(head), "|---|" + others * (len(head) - 1)]
     return "\n".join([*lines, *(_line(row) for row in rows)])
@@ -78,7 +78,7 @@ def _refusals(compared: Comparison) -> list[str]:
 
 
 def _making(compared: Comparison) -> str:
-    """How the records were made, and how to make them again."""
+    """Describes the provenance of the records, and the command that repeats them."""
     name, run = compared.table.name, compared.run
     if not run:
         command = f"filtrax reproduce {name} --scale paper"
@@ -101,14 +101,14 @@ def _making(compared: Comparison) -> str:
 
 
 def _shortened(records: list[Record]) -> str:
-    """The option for fewer epochs than planned, if all cells that train had equally many."""
+    """Returns the option for fewer epochs than planned, if all trained cells had equally many."""
     epochs = {(r["epochs"]["done"], r["epochs"]["planned"]) for r in records} - {(0, 0)}
     done = {done for done, planned in epochs if done < planned}
     return f" --epochs {done.pop()}" if len(done) == len(epochs) == 1 else ""
 
 
 def _folder(records: list[Record]) -> str:
-    """The option that names the folder of data, if all records have one of the same kind."""
+    """Returns the options for folders of data, if all records have the same ones."""
     tasks = [record.get("config", {}).get("task", {}) for record in records]
     named = {tuple(key for key in ("root", "poses") if task.get(key)) for task in tasks}
     names = named.pop() if len(named) == 1 else ()
@@ -116,14 +116,14 @@ def _folder(records: list[Record]) -> str:
 
 
 def _several(what: str, values: Iterable[str]) -> str:
-    """The values that occur, each once."""
+    """Joins distinct values that are not empty, after the word `what`; "" if there are none."""
     text = ", ".join(dict.fromkeys(value for value in values if value))
     return f"{what} {text}".strip() if text else ""
 
 
 def _epochs(record: Record) -> str:
     epochs = record.get("epochs") or {}
-    # The reference filter is not trained at all.
+    # The reference filter is not trained.
     return f"{epochs['done']} of {epochs['planned']} epochs" if epochs.get("planned") else ""
 
 
@@ -156,7 +156,7 @@ def _block(block: Block) -> list[str]:
 
 
 def _shared_epochs(block: Block) -> str:
-    """How much of the planned training was done, if that is the same in all cells that train."""
+    """Returns the finished epochs as text, if they are the same in all trained cells."""
     entries = [entry for grid in block.grids for entry in grid.entries if entry is not None]
     trained = [e for e in entries if e.ours and any(map(_epochs, e.records.values()))]
     epochs = {entry.epochs for entry in trained}
@@ -164,7 +164,7 @@ def _shared_epochs(block: Block) -> str:
 
 
 def _shared_part(block: Block) -> str:
-    """How much of all means was run, if that is the same."""
+    """Returns the parts that were run as text, if they are the same for all means."""
     parts = {entry.part for grid in block.grids for entry in grid.entries if entry.records}
     return parts.pop() if len(parts) == 1 else ""
 
@@ -188,7 +188,7 @@ def _grid(grid: Grid, said: set[str]) -> list[str]:
 
 
 def _notes_of_row(entries: Sequence[Entry | None], said: set[str]) -> list[str]:
-    """What is true of all entries of a row, and is said once, beside its name."""
+    """Returns notes that are common to all entries of a row, to be shown once beside its name."""
     there = [entry for entry in entries if entry is not None and entry.ours is not None]
     kinds = {entry.epochs for entry in there}, {entry.part for entry in there}
     alike = [kind.pop() for kind in kinds if len(kind) == 1 and len(there) > 1]
@@ -196,7 +196,7 @@ def _notes_of_row(entries: Sequence[Entry | None], said: set[str]) -> list[str]:
 
 
 def _cell(entry: Entry, is_best: bool, is_printed: bool, said: set[str]) -> str:
-    """An entry, with the paper's number if the paper has any in this table."""
+    """Renders an entry, with the paper's number if the paper has any in this grid."""
     ours = entry.state or _number(entry.measure, entry.ours)
     ours = f"**{ours}**" if is_best else ours
     notes = [f"[{note}]" for note in (entry.epochs, entry.part) if note not in said]
@@ -240,7 +240,7 @@ def _judged(verdict: Verdict | None) -> str:
 
 
 def _contrary(verdicts: Mapping[str, Verdict]) -> list[str]:
-    """The comparisons that came out otherwise or neither way."""
+    """Lists the comparisons that are undecided or contradict the claim."""
     return [
         f"{column + ', ' if column else ''}{finding.outcome}: {finding.line}"
         for column, verdict in verdicts.items()

@@ -1,8 +1,8 @@
-"""Charts as SVG pictures, which every browser shows and every version control can compare.
+"""Renders charts as SVG, a text format that browsers show and version control can compare.
 
-A picture paints its own background and follows the reader's preference for light or dark, so that
-its text can be read on any page. Series differ in colour, dash and marker, so that nobody needs to
-tell colours apart.
+Pictures have a background and follow the reader's preference for light or dark, so that they are
+readable on any page. Series differ in colour, dash and marker, to be distinguishable without
+colours.
 """
 
 import math
@@ -24,20 +24,20 @@ _MARKERS = (
     ("l4.2 7.2h-8.4z", 4.2),
     ("l4.6 4.6l-4.6 4.6l-4.6 -4.6z", 4.6),
 )
-"""Circle, square, triangle and diamond, and how far above the middle their outlines begin."""
+"""Paths of circle, square, triangle and diamond, and how far above the centre they start."""
 
 _NUM_STYLES = len(_LIGHT)
 _REFERENCE = _NUM_STYLES
-"""The style of a quiet reference, which is not one of the coloured ones."""
+"""The gray style of references, after the coloured ones."""
 
 _HEIGHT = 330
 _PLOT = (66.0, 470.0)
-"""Where the plot of a line chart begins and ends; the legend is on its right."""
+"""Left and right edge of the plot in a line chart; the legend is on its right."""
 
 _COLOURS = np.asarray(
     [(68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37)], np.float64
 )
-"""A map of colours that grow evenly brighter (viridis, by van der Walt & Smith), in five steps."""
+"""Five colours of viridis (van der Walt & Smith), a perceptually uniform colour map."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class HeatMap:
     """Numbers on a grid of squares.
 
     Attributes:
-        title: What the numbers are, with their unit.
-        values: The numbers, rows from top to bottom; what is not finite stays empty.
-        edges: Where the squares begin and end, the same along both axes.
+        title: The quantity, with its unit.
+        values: The numbers, rows from top to bottom; squares without a finite number stay empty.
+        edges: The edges of the squares, the same along both axes.
         x: The label of the horizontal axis, with its unit.
         y: The label of the vertical axis, with its unit.
     """
@@ -60,12 +60,12 @@ class HeatMap:
 
 
 def line_chart(chart: Chart, places: Sequence[str] = ()) -> str:
-    """Lines over common axes; the bands of series become bars of error.
+    """Draws lines over common axes; the bands of series become error bars.
 
     **Arguments:**
 
-    - `chart`: what to draw.
-    - `places`: texts for x = 0, 1, 2, …, if the horizontal axis shows no numbers.
+    - `chart`: the chart to draw.
+    - `places`: labels for x = 0, 1, 2, …, if the horizontal axis shows names.
     """
     left, right = _PLOT
     top, bottom = 44.0, _HEIGHT - 56.0
@@ -87,7 +87,7 @@ def line_chart(chart: Chart, places: Sequence[str] = ()) -> str:
 
 
 def heat_maps(title: str, maps: Sequence[HeatMap]) -> str:
-    """Heat maps side by side, each with its own bar of colours."""
+    """Draws heat maps side by side, each with its own colour bar."""
     width, size = 330, 210.0
     parts = [_text(title, 20.0, 24.0, "title", "start")]
     for i, shown in enumerate(maps):
@@ -123,7 +123,7 @@ def _colour_bar(scale: Scale, left: float) -> list[str]:
     steps = 24
     height = (scale.start - scale.stop) / steps
     parts = [
-        # The rectangles overlap a little, so that no seams show.
+        # The rectangles overlap a little to hide seams.
         _rectangle(
             left, scale.start - (i + 1) * height, 12.0, height + 0.4, _colour(i / (steps - 1))
         )
@@ -156,7 +156,7 @@ def _series(series: Series, x: Scale, y: Scale) -> list[str]:
     known = [point for point in points if point is not None]
     if not series.points:
         parts.append(f'<path class="line s{style}" d="{_path(points)}"/>')
-    # Markers on a long line would hide it.
+    # Many markers would hide the line.
     if series.points or len(known) <= 15:
         parts += [_marker(style, *point) for point in known]
     name = escape(series.name, quote=True)
@@ -172,7 +172,7 @@ def _is_shown(value: float, scale: Scale) -> bool:
 
 
 def _path(points: Iterable[tuple[float, float] | None]) -> str:
-    """A line through the points, broken where one is missing."""
+    """Returns the path of a line through the points, with gaps at missing ones."""
     text, pen = "", "M"
     for point in points:
         if point is None:

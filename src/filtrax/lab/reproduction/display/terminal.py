@@ -1,4 +1,4 @@
-"""The same comparison with the paper for the terminal."""
+"""Prints the comparison with the paper on a terminal."""
 
 from collections.abc import Mapping
 
@@ -18,13 +18,13 @@ _STYLES = {"better": "green", "within": "", "worse": "red"}
 
 
 def print_table(table: Table, records: Mapping[str, Record], console: Console) -> None:
-    """Prints what was run of a table beside the paper's numbers, and the verdicts on its claims.
+    """Prints the records of a table beside the paper's numbers, and the verdicts on its claims.
 
     **Arguments:**
 
     - `table`: the table.
-    - `records`: by the names of its cells.
-    - `console`: where to print.
+    - `records`: records by the names of their cells.
+    - `console`: the console to print on.
     """
     compared = Comparison(table, records)
     run = f"{len(compared.run)} of {len(compared.cells)} cells"
@@ -46,7 +46,7 @@ def print_table(table: Table, records: Mapping[str, Record], console: Console) -
 
 
 def print_list(console: Console, results: Results) -> None:
-    """Prints all tables: name, title, source, and how many cells are done.
+    """Lists all tables with name, title, source, and the numbers of all and of finished cells.
 
     **Arguments:**
 
@@ -67,9 +67,9 @@ def print_list(console: Console, results: Results) -> None:
 
 
 def _lines(grid: Grid) -> Lines:
-    """The grid without rows that were not run, and columns that the paper has no numbers of either.
+    """Makes the table of a grid without rows that were not run, and without empty columns.
 
-    They say nothing that the page does not say.
+    A column is empty if neither ours nor the paper has a number in it.
     """
     lines = Lines(box=box.SIMPLE_HEAD)
     lines.add_column(Text(grid.corner))

@@ -1,4 +1,4 @@
-"""From numbers to places on a page: the scales of charts and their ticks."""
+"""Scales of charts, which map numbers to pixels, and their ticks."""
 
 import math
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ class Scale:
     """Maps numbers of an axis to pixels.
 
     Attributes:
-        low: The number at the beginning of the axis.
+        low: The number at the start of the axis.
         high: The number at its end.
-        start: The pixel of the beginning.
+        start: The pixel of the start.
         stop: The pixel of the end.
-        log: Whether equal factors have equal lengths.
+        log: Use a logarithmic scale.
     """
 
     low: float
@@ -36,12 +36,12 @@ class Scale:
         return self.start + (value - low) / (high - low) * (self.stop - self.start)
 
     def ticks(self) -> list[float]:
-        """Round numbers on the axis, four to seven of them."""
+        """Returns round numbers on the axis, usually four to seven."""
         return _log_ticks(self.low, self.high) if self.log else _ticks(self.low, self.high)
 
 
 def scale_of(axis: Axis, values: Sequence[Numbers | None], start: float, stop: float) -> Scale:
-    """The scale that shows all finite numbers with a little room around them."""
+    """Returns a scale that contains all finite numbers with some margin."""
     numbers = np.concatenate([np.ravel(v) for v in values if v is not None] or [np.zeros(0)])
     finite = numbers[np.isfinite(numbers) & ((numbers > 0) | (not axis.log))]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (1.0, 2.0)
@@ -51,13 +51,13 @@ def scale_of(axis: Axis, values: Sequence[Numbers | None], start: float, stop: f
         room = max((high / low) ** 0.06, 1.05)
         return Scale(low / room, high * room, start, stop, log=True)
     room = 0.06 * (high - low) or max(abs(high) * 0.1, 0.5)
-    # An axis that begins at zero needs no room below it.
+    # No margin below an axis that starts at zero.
     bottom = low if axis.zero and low == 0 else low - room
     return Scale(bottom, high + room, start, stop)
 
 
 def number(value: float) -> str:
-    """A number at a tick: no more digits than it needs."""
+    """Formats the number of a tick with at most six digits."""
     return f"{value:.6g}".replace("-", "−")
 
 

@@ -1,7 +1,6 @@
-"""Writes data of the disc task as files: for use elsewhere, and to look at.
+"""Exports data of the disc task: images and labels for other programs, and previews.
 
-A data set needs no files to be trained on, it is drawn from its seed. What is written here are
-the images and labels that other programs may want, a sheet of images and an animation.
+Training needs no files, because data are drawn from a seed.
 """
 
 import csv
@@ -24,7 +23,7 @@ from filtrax.lab.tasks.disc.task import DiscTask
 from filtrax.lab.tasks.pictures import make_empty, save, stack, writing
 
 Progress = Callable[[int, int], None]
-"""Called with how many sequences are done, and how many there are."""
+"""Callback that gets the number of finished sequences and their total."""
 
 Frames = UInt8[np.ndarray, "times height width 3"]
 
@@ -45,12 +44,12 @@ def export(
 ) -> None:
     """Writes a split as PNG images and tables of labels.
 
-        dataset.json                 the parameters of the task, and what the columns mean
+        dataset.json                 the parameters of the task, and a legend of the columns
         sequence_0000/states.csv     one line per time
         sequence_0000/frame_00.png   the image at that time, in the image size of the task
 
-    Times are counted from the start, so there is one image more than there are steps. The file
-    `dataset.json` is written last: where it is, everything is. The folder must be new or empty.
+    Times include the start, so there is one more image than there are steps. `dataset.json` is
+    written last, to mark a complete export. The folder must be new or empty.
     """
     folder, total = Path(folder), task.num_sequences(split)
     with writing("The data set", folder):
@@ -110,18 +109,18 @@ def animation(
 
 
 def _frames(task: DiscTask, scenes: Scenes, index: int) -> Frames:
-    """The images of one sequence, that of the start first."""
+    """Draws the images of one sequence, including that of the start."""
     radii, colors = scenes.radii[index], scenes.colors[index]
     return np.asarray(draw_frames(scenes.centres[index], radii, colors, task.image_size))
 
 
 def _labels(task: DiscTask, scenes: Scenes) -> list[list[list[str]]]:
-    """For each sequence and time what `LABELS` says, as text."""
+    """Returns the columns `LABELS` for each sequence and time as text."""
     states = scenes.states
     visible = count_visible(scenes.centres, scenes.radii, scenes.colors)
     true_covariances = np.asarray(covariances(task.process_noise, scenes.states[:, :-1]))
     stds = np.sqrt(np.diagonal(true_covariances, axis1=-2, axis2=-1))
-    # `str` of a number in single precision is the shortest text that is read back as the same.
+    # `str` of a float32 is the shortest text that restores it exactly.
     return [
         [
             [str(number) for number in (*state, count, *std)]
@@ -160,13 +159,13 @@ def _description(task: DiscTask, split: str) -> dict:
 def _mark(
     frame: UInt8[np.ndarray, "h w 3"], view: View, state: Float[np.ndarray, " x"], zoom: int
 ) -> UInt8[np.ndarray, "height width 3"]:
-    """A magnified image with a cross at the place of a state."""
+    """Magnifies an image and draws a cross at the position of a state."""
     height, width, _ = frame.shape
     image = Image.fromarray(frame).resize((zoom * width, zoom * height), Image.Resampling.NEAREST)
     place = zoom * (view.matrix @ state + view.offset + 0.5) - 0.5
     column, row = place.round().astype(int).tolist()
     arm, draw = 4 * zoom, ImageDraw.Draw(image)
-    for color, line_width in (("black", 3), ("white", 1)):  # to be seen on every background
+    for color, line_width in (("black", 3), ("white", 1)):  # visible on any background
         draw.line((column - arm, row, column + arm, row), color, line_width)
         draw.line((column, row - arm, column, row + arm), color, line_width)
     return np.asarray(image)

@@ -1,7 +1,7 @@
-"""Images of discs, drawn inside the compiled program that needs them.
+"""Images of discs, rendered inside of compiled programs.
 
 A disc fills the pixels with dx² + dy² ≤ r² around its centre pixel, without smoothing. Discs
-are drawn in their order, so the target, which comes first, is behind all others.
+are drawn in order, so the target, which is the first, is behind all others.
 
 Colours are codes of three bits: red 4, green 2, blue 1. A pixel shows the last disc that covers
 it.
@@ -18,14 +18,14 @@ from jaxtyping import Array, DTypeLike, Float, Int, Integer, Shaped, UInt8
 from filtrax._types import State
 
 CANVAS = 120
-"""Height and width of an image in its full size, which is also the unit of states."""
+"""Height and width of an image at full size, whose pixels are the unit of states."""
 
 SMALLEST = 16
-"""The smallest height and width that an image can be shown in."""
+"""The smallest height and width of an image."""
 
 UNROLLED = 32
-"""So many discs are drawn without a loop. They are drawn one after another and not by a reduction,
-for which a compiler for a GPU would try all shapes of tiles."""
+"""The number of discs to draw per iteration of the scan. A scan compiles faster than a reduction,
+for which XLA tries all tilings on GPUs."""
 
 RED, GREEN, BLUE = 4, 2, 1
 
@@ -34,17 +34,17 @@ Numbers = Int[Array, " discs"]
 
 
 def pixel_centre(state: State) -> Int[Array, " 2"]:
-    """Column and row of the pixel in which a disc has its centre, which may be far outside."""
-    # Truncation is towards zero, as in the paper's data: all of (-1, 1) is pixel 0.
+    """Returns column and row of a disc's centre pixel, which may be far outside of the image."""
+    # Truncation towards zero, as in the paper's data: all of (-1, 1) is pixel 0.
     place = jnp.trunc(state[:2] + CANVAS / 2)
-    # Nothing can be seen of a disc long before its centre leaves the range of small integers.
+    # Discs are invisible long before they reach these limits, which fit into int16.
     return jnp.clip(place, -10 * CANVAS, 10 * CANVAS).astype(jnp.int16)
 
 
 def paint(
     centres: Centres, radii: Numbers, colors: Numbers, size: int = CANVAS
 ) -> Int[Array, "size size"]:
-    """The code of the colour of every pixel; zero is the black background.
+    """Returns the colour code of every pixel; zero is the black background.
 
     **Arguments:**
 
@@ -65,7 +65,7 @@ def paint(
 
 
 def color_channels(codes: Integer[Array, "*s"], dtype: DTypeLike) -> Shaped[Array, "*s 3"]:
-    """Red, green and blue of codes, each 0 or 1."""
+    """Converts codes to red, green and blue, each 0 or 1."""
     bits = np.reshape(np.asarray([RED, GREEN, BLUE], codes.dtype), (1,) * codes.ndim + (3,))
     return ((codes[..., None] & bits) != 0).astype(dtype)
 
@@ -77,15 +77,15 @@ def render(
     size: int = CANVAS,
     dtype: DTypeLike | None = None,
 ) -> Float[Array, "size size 3"]:
-    """An image with channels in [0, 1], by default in the default precision; see `paint`."""
-    # Kept as bytes before anything else is done: a compiler that moves the drawing of discs into
-    # what reorders the channels repeats it for every one of them.
+    """Renders an image with channels 0 or 1, by default in the default dtype; see `paint`."""
+    # The barrier keeps XLA from fusing the scan into the code of the channels, which would repeat
+    # it for each channel.
     codes = jax.lax.optimization_barrier(paint(centres, radii, colors, size).astype(jnp.uint8))
     return color_channels(codes, jnp.result_type(float) if dtype is None else dtype)
 
 
 def visible_pixels(centres: Centres, radii: Numbers, colors: Numbers) -> Int[Array, ""]:
-    """How many pixels of the whole canvas are red: those of the target that nothing covers."""
+    """Counts the pixels of the target that no other disc covers, on the full canvas."""
     return (paint(centres, radii, colors) == RED).sum(dtype=jnp.int32)
 
 
@@ -93,7 +93,7 @@ def visible_pixels(centres: Centres, radii: Numbers, colors: Numbers) -> Int[Arr
 def draw_frames(
     centres: Int[Array, "t discs 2"], radii: Numbers, colors: Numbers, size: int
 ) -> UInt8[Array, "t size size 3"]:
-    """The images of one sequence, to look at."""
+    """Renders the images of one sequence for display."""
     codes = jax.vmap(lambda now: paint(now, radii, colors, size))(centres)
     return 255 * color_channels(codes, jnp.uint8)
 
@@ -103,7 +103,7 @@ def count_visible(
     radii: Integer[Any, "n discs"],
     colors: Integer[Any, "n discs"],
 ) -> Int[np.ndarray, "n t"]:
-    """The visible pixels of the target at all times of all sequences, on the host."""
+    """Counts the visible pixels of the target at all times of all sequences, in NumPy."""
     scenes = (np.asarray(part, np.int32) for part in (centres, radii, colors))
     return np.stack([_count_in_sequence(*scene) for scene in zip(*scenes, strict=True)])
 
@@ -124,6 +124,6 @@ def _count_in_sequence(
 
 
 def _shown_pixels(size: int) -> np.ndarray:
-    """Which rows (or columns) of the canvas an image of another size shows."""
-    # In whole numbers, because 120 / size is not always exact.
+    """Returns the rows (or columns) of the canvas that an image of another size shows."""
+    # In integers, because 120 / size is not always exact.
     return ((2 * np.arange(size) + 1) * CANVAS // (2 * size)).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Heads of a sensor that finds the target as a point, with a `KeypointNetwork`."""
+"""Heads of a sensor with a `KeypointNetwork`, which finds the target as a point."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,14 +15,14 @@ from filtrax.noise import AbstractNoise, Head, constant_noise
 
 
 class ProportionalNoise(AbstractNoise):
-    """Noise whose head multiplies standard deviations instead of adding to them.
+    """Noise whose head scales standard deviations instead of adding to them.
 
         C = L Lᵀ + diag(ε),   L = diag(b exp(o)) (I + N)
 
-    where o are the first outputs of the head, and N is a strictly lower triangle of the others,
-    or zero if there are none. A point that is seen is known a hundred times better than one that
-    is hidden. With logarithms the same change of a network halves either standard deviation,
-    and none can pass through zero.
+    where o are the first outputs of the head, and N is a strictly lower triangular matrix of the
+    others, or zero if there are none. Standard deviations of visible and hidden points differ by a
+    factor of a hundred. In logarithms, equal changes of the output scale both equally, and neither
+    can become negative.
     """
 
     bias: Float[Array, " x"]
@@ -48,12 +48,12 @@ class ProportionalNoise(AbstractNoise):
 
 
 def proportional_noise(head: Head, std: Float[Array, " x"], floor: float) -> ProportionalNoise:
-    """Noise of the given standard deviations where the head gives zero; the floor is a variance."""
+    """Makes noise with the given standard deviations at a zero head; the floor is a variance."""
     return ProportionalNoise(constant_noise(std, floor).offset, floor, head)
 
 
 def keypoint_value(num_features: int, *, key: Key) -> Perceptron:
-    """The value head of a `KeypointNetwork`, which gives the first point before training."""
+    """Makes the value head of a `KeypointNetwork`; initially it returns about the first point."""
     head = Perceptron((num_features, 2), final_std=1e-3, key=key)
     weight = head.layers[0].weight.at[:, :2].set(jnp.eye(2))
     return eqx.tree_at(lambda head: head.layers[0].weight, head, weight)

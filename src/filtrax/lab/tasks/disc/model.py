@@ -1,4 +1,4 @@
-"""The networks of the disc task, those of Kloss et al. (2021) and others to put in their place."""
+"""The models of the disc task, with the networks of Kloss et al. (2021) and alternatives."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any, Literal
@@ -39,14 +39,13 @@ SensorKind = Literal["paper", "keypoints", "reference"]
 
 @dataclasses.dataclass(frozen=True)
 class DiscModel:
-    """What a model of the disc task is made of.
+    """The settings of a model of the disc task.
 
-    Standard deviations are in pixels. The floors are no regularization but a statement of what
-    is possible: a raster of whole pixels cannot be read to much less than one.
+    Standard deviations are in pixels. The floors reflect the accuracy of images, which is limited
+    by whole pixels.
 
-    The sensor is the paper's network, one that finds key points (`KeypointNetwork`), or no
-    network at all but the reference that knows the pixels (`ReferenceSensor`). The process noise
-    "true" is the one that the data are made with, and is not trained.
+    The sensor is the paper's network, a `KeypointNetwork`, or the `ReferenceSensor`, which knows
+    the target's pixel. The process noise "true" is that of the data, and is not trained.
     """
 
     process: Literal["learned", "analytical"] = "learned"
@@ -76,16 +75,16 @@ class DiscModel:
 
     @property
     def program(self) -> "DiscModel":
-        """These settings without numbers that a compiled program takes as arguments.
+        """These settings with defaults for all numbers that compiled programs take as arguments.
 
-        Models that agree in it can train as one ensemble.
+        Models with equal `program` can train as one ensemble.
         """
         start = {"process_std": 10.0 + self.process_floor, "sensor_std": 10.0 + self.sensor_floor}
         return dataclasses.replace(self, **start)
 
 
 class DiscEncoder(eqx.Module):
-    """Draws the image of a reading and encodes it."""
+    """Renders the image of a reading and encodes it."""
 
     network: ConvolutionalNetwork | KeypointNetwork
     image_size: int = eqx.field(static=True)
@@ -99,16 +98,16 @@ class DiscEncoder(eqx.Module):
 
 
 def observe(state: State, inputs: Inputs) -> Observation:
-    """The position of the disc."""
+    """Returns the position of the disc."""
     del inputs
     return state[:2]
 
 
 def build_model(task: "DiscTask", settings: DiscModel, *, key: Key) -> StateSpaceModel:
-    """A model with fresh networks.
+    """Builds a model with fresh networks.
 
-    The last layers of the process and of the noise start close to zero: nothing moves, and the
-    noise is what the settings say.
+    The last layers of process and noise start close to zero, so that initially nothing moves and
+    the noise has the standard deviations of the settings.
     """
     keys = dict(zip(("sensor", "process", "noise", "likelihood"), jr.split(key, 4), strict=True))
     return StateSpaceModel(
@@ -186,5 +185,5 @@ def _likelihood(task: "DiscTask", settings: DiscModel, *, key: Key) -> AbstractL
 
 
 def _start(size: int, std: float, covariance: Shape) -> Array:
-    """The start value of a noise: standard deviations, or a covariance matrix."""
+    """Returns the initial noise: standard deviations, or a full covariance matrix."""
     return jnp.full(size, std) if covariance == "diagonal" else std**2 * jnp.eye(size)

@@ -1,7 +1,7 @@
-"""How a disc moves: the process of Kloss et al. (2021), section 6, and its noise.
+"""The motion of discs: the process of Kloss et al. (2021), section 6, and its noise.
 
 A state is (x, y, vx, vy) in pixels and pixels per step, with the origin at the centre of the
-image. The true noise is an `AbstractNoise`, so a model may be given it in place of a learned one.
+image. The true noise is an `AbstractNoise`, so that models can use it instead of a learned one.
 """
 
 from typing import Any, Literal
@@ -18,12 +18,12 @@ from filtrax.noise import AbstractNoise, constant_noise
 NoiseKind = Literal["constant", "heteroscedastic", "correlated"]
 
 SPRING, DRAG = 0.05, 0.0075
-"""What pulls a disc to the centre, and what slows it down."""
+"""The coefficients of the pull to the centre, and of the quadratic drag."""
 
 ZONES = ((40.0, 0.1), (20.0, 1.0), (0.0, 3.0))
-"""Of heteroscedastic noise: beyond these distances, which standard deviation the velocity has.
+"""Zones of heteroscedastic noise: a distance, and the velocity's standard deviation beyond it.
 
-The distance is the larger one of |x| and |y|; the first zone that holds is the one.
+The distance is max(|x|, |y|); the first zone that applies counts.
 """
 
 CORRELATED_POSITION_STD, CORRELATED_VELOCITY_STD = 3.0, 2.0
@@ -34,13 +34,13 @@ CORRELATIONS = (
     (0.2, -0.1, 1.0, 0.0),
     (0.9, 0.0, 0.0, 1.0),
 )
-"""Of correlated noise: correlations of the components of the state."""
+"""Correlations of the state's components in the correlated noise."""
 
 
 def process(state: State, inputs: Inputs = None) -> State:
-    """Moves a disc by one step, without noise; nothing controls it.
+    """Moves a disc by one step without noise; `inputs` are ignored.
 
-    p⁺ = p + v and v⁺ = v - 0.05 p - 0.0075 v² sgn(v), on each axis alone.
+    p⁺ = p + v and v⁺ = v - 0.05 p - 0.0075 v² sgn(v), for each axis separately.
     """
     del inputs
     position, velocity = state[:2], state[2:]
@@ -49,7 +49,7 @@ def process(state: State, inputs: Inputs = None) -> State:
 
 
 class ZonedNoise(AbstractNoise):
-    """Heteroscedastic noise: the farther from the centre, the steadier the velocity."""
+    """Heteroscedastic noise, whose velocity noise decreases with the distance from the centre."""
 
     position_std: Float[Array, ""]
 
@@ -69,7 +69,7 @@ class ZonedNoise(AbstractNoise):
 
 
 def true_noise(kind: NoiseKind, position_std: float, velocity_std: float) -> AbstractNoise:
-    """The process noise that discs are moved with, called with the state before the step.
+    """Makes the process noise of the data, a function of the state before the step.
 
     - "constant": independent components with the given standard deviations.
     - "heteroscedastic": the standard deviation of the velocity depends on the position.
@@ -84,10 +84,10 @@ def true_noise(kind: NoiseKind, position_std: float, velocity_std: float) -> Abs
 
 
 _constant_noise = eqx.filter_jit(constant_noise)
-"""One program, and not one for every operation on a few numbers."""
+"""Compiled as one program, instead of one for each operation."""
 
 
 @eqx.filter_jit
 def covariances(noise: AbstractNoise, states: Float[Any, "n t x"]) -> Float[Array, "n t x x"]:
-    """The covariances of the steps that begin in these states."""
+    """Returns the covariances of the steps that start in these states."""
     return jax.vmap(jax.vmap(lambda state: noise.covariance(state, None)))(states)

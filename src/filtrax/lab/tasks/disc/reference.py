@@ -1,6 +1,6 @@
-"""What a filter could know at best: the true noise, and a sensor that reads the target's pixel.
+"""The reference of the disc task: the true noise, and a sensor that reads the target's pixel.
 
-A filter with both and with the true process is what learned ones are compared with.
+Learned filters are compared with a filter that has both and the true process.
 """
 
 from typing import TYPE_CHECKING
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from filtrax.lab.tasks.disc.task import DiscTask
 
 REFERENCE_STD = 0.3
-"""Of the reference sensor. A uniform distribution over a pixel has a standard deviation of 0.29."""
+"""The sensor's standard deviation; that of a uniform distribution over a pixel is 0.29."""
 
 
 class ReferenceSensor(eqx.Module):
-    """Reads the centre of the target to a pixel whenever any of its pixels can be seen."""
+    """Reads the target's centre pixel; nothing is observed while all its pixels are hidden."""
 
     def __call__(
         self,
@@ -43,16 +43,17 @@ class ReferenceSensor(eqx.Module):
 
 
 def pixel_middle(pixel: Int[Array, " 2"]) -> Observation:
-    """The middle of all positions whose centre is in a pixel."""
+    """Returns the centre of all positions that are drawn at a pixel."""
     # Truncation towards zero brings (k, k + 1) to k, but (-k - 1, -k) to -k and (-1, 1) to 0.
     place = pixel.astype(jnp.result_type(float))
     return place + 0.5 * jnp.sign(place) - CANVAS / 2
 
 
 class NoiseOfZones(AbstractNoise):
-    """A noise that is the same all over a zone; see `physics.ZONES`.
+    """Noise that is constant within each zone; see `physics.ZONES`.
 
-    All kinds of true noise have this form, so that models for different data sets are alike.
+    All kinds of true noise have this form, so that models of different data sets have the same
+    structure.
     """
 
     factors: Float[Array, "zones x x"]
@@ -70,7 +71,7 @@ class NoiseOfZones(AbstractNoise):
 
 
 def reference_noise(task: "DiscTask") -> FixedNoise:
-    """The process noise that the data of a task are made with, which no training changes."""
+    """Returns the true process noise of a task, which is never trained."""
     inside = [limit + 1 for limit, _ in ZONES]
     states = jnp.zeros((len(ZONES), task.state_space.size)).at[:, 0].set(jnp.asarray(inside))
     factors = jax.vmap(lambda state: task.process_noise(state, None))(states)

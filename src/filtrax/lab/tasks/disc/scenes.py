@@ -1,4 +1,4 @@
-"""Draws what happens in a sequence: how all discs move, and how they look."""
+"""Draws sequences: motion, radii and colours of all discs."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ DISTRACTOR_COLORS = (0b010, 0b001, 0b011, 0b101, 0b110, 0b111)
 """Green, blue, cyan, magenta, yellow and white: everything but red and black."""
 
 BLOCK = 128
-"""How many sequences are drawn at the same time."""
+"""The number of sequences that are drawn at once."""
 
 
 class Scenes(eqx.Module):
@@ -30,9 +30,9 @@ class Scenes(eqx.Module):
 
     **Attributes:**
 
-    - `states`: of the target.
+    - `states`: the states of the target.
     - `centres`: column and row of the centre pixels of all discs.
-    - `radii`, `colors`: of all discs, the same at all times.
+    - `radii`, `colors`: radii and colour codes of all discs, constant in time.
     """
 
     states: Float[Any, "*n times 4"]
@@ -44,10 +44,10 @@ class Scenes(eqx.Module):
 def draw_scenes(
     noise: AbstractNoise, num_scenes: int, num_discs: int, num_steps: int, *, key: Key
 ) -> Scenes:
-    """Draws sequences, each from a key of its own, which is folded from the key and its number.
+    """Draws sequences, each with a key folded from `key` and its index.
 
-    The program draws blocks of a fixed size. So it is compiled once for data sets of all sizes,
-    and a sequence is the same in all of them to the last bit. The host puts them together.
+    Sequences are drawn in blocks of a fixed size and joined on the host. One compiled program thus
+    serves data sets of all sizes, and a sequence is bitwise equal in all of them.
     """
     firsts = np.arange(0, num_scenes, BLOCK)
     blocks = [_draw_block(noise, first, num_discs, num_steps, key) for first in firsts]
@@ -61,7 +61,7 @@ def _draw_block(
     noise: AbstractNoise, first: Int[Any, ""], num_discs: int, num_steps: int, key: Key
 ) -> Scenes:
     def scene(index: Array) -> Scenes:
-        # Few draws, and flat ones, because draws take the compiler longer than all the rest.
+        # Draw few flat arrays, because random draws dominate the compile time.
         uniform_key, normal_key = jr.split(jr.fold_in(key, index))
         uniforms = jr.uniform(uniform_key, (num_discs * 4,)).reshape(num_discs, 4)
         normals = jr.normal(normal_key, (num_discs * (1 + num_steps) * 4,))
@@ -82,7 +82,7 @@ def _draw_block(
 def _move(
     noise: AbstractNoise, start: Float[Array, " 4"], normals: Float[Array, "t 4"]
 ) -> Float[Array, "times 4"]:
-    """The states of a disc from its start on."""
+    """Returns the states of a disc, including its start."""
 
     def step(state: Array, normal: Array) -> tuple[Array, Array]:
         state = process(state) + noise(state, None) @ normal
@@ -93,7 +93,7 @@ def _move(
 
 
 def _appearance(uniforms: Float[Array, "discs 2"]) -> tuple[Array, Array]:
-    """Radii and colours: those of the target, then distractors by numbers from [0, 1)."""
+    """Returns radii and colours: those of the target, then random ones from uniform numbers."""
     smallest, largest = DISTRACTOR_RADII
     radii = smallest + ((largest + 1 - smallest) * uniforms[:, 0]).astype(jnp.int8)
     choice = (len(DISTRACTOR_COLORS) * uniforms[:, 1]).astype(jnp.int8)

@@ -1,4 +1,4 @@
-"""The disc task: its data, how they are seen, and what is known of them."""
+"""The disc task: data, models and images."""
 
 import dataclasses
 import math
@@ -53,32 +53,31 @@ PERTURBATIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class DiscTask(AbstractTask):
-    """A red disc moves among others that hide it; the reading is the image.
+    """Tracking of a red disc among others that hide it, from images.
 
-    A reading holds the centre pixels of all discs, and the context their radii and colours: the
-    image is drawn from them where it is needed (`filtrax.lab.tasks.disc.images.render`). Data
-    depend on nothing but these fields, the default precision of JAX and its random generator. A
-    sequence depends on its split and its number there, but not on the size of the split.
+    A reading holds the centre pixels of all discs, and the context their radii and colours; sensors
+    render the image (`filtrax.lab.tasks.disc.images.render`). Data depend only on these fields, the
+    default dtype of JAX and its random generator. A sequence depends on its split and its index
+    there, but not on the size of the split.
 
     **Attributes:**
 
-    - `num_distractors`: how many other discs there are.
-    - `noise`: of the process: "constant", "heteroscedastic" or "correlated".
-    - `position_std`, `velocity_std`: standard deviations of the process noise. The
-      heteroscedastic noise has a table of its own for the velocity, and the correlated noise
-      is the one of the paper; they take no other numbers than the default ones.
-    - `image_size`: height and width of the images; the same scene is shown with fewer pixels.
+    - `num_distractors`: the number of other discs.
+    - `noise`: the kind of process noise: "constant", "heteroscedastic" or "correlated".
+    - `position_std`, `velocity_std`: standard deviations of the process noise. The velocity noise
+      of "heteroscedastic", and both of "correlated", are fixed by the paper.
+    - `image_size`: height and width of the images, which always show the whole scene.
     - `num_steps`: the length of all sequences.
-    - `num_train`, `num_validation`, `num_test`: how many sequences there are.
+    - `num_train`, `num_validation`, `num_test`: the number of sequences in each split.
     - `initial_std`: the standard deviation of all components of the initial state.
-    - `seed`: of everything that is drawn.
+    - `seed`: the seed of all random draws.
     """
 
     kind: ClassVar[str] = "disc"
     units: ClassVar[tuple[str, ...]] = ("px", "px", "px/step", "px/step")
     contrast: ClassVar[tuple[float, float, float]] = (2.0, 40.0, 20.0)
     model_settings: ClassVar[type] = DiscModel
-    full_view: ClassVar[int | None] = 145  # of the target's 149 pixels
+    full_view: ClassVar[int | None] = 145  # the whole target has 149 pixels
 
     num_distractors: int = 30
     noise: NoiseKind = "constant"
@@ -145,16 +144,16 @@ class DiscTask(AbstractTask):
 
     @property
     def process_noise(self) -> AbstractNoise:
-        """The noise that the discs are moved with."""
+        """The true process noise."""
         return true_noise(self.noise, self.position_std, self.velocity_std)
 
     def num_sequences(self, split: str) -> int:
-        """How many sequences a split has."""
+        """Returns the number of sequences of a split."""
         _check_split(split)
         return getattr(self, f"num_{split}")
 
     def scenes(self, split: str, num_sequences: int | None = None) -> Scenes:
-        """The sequences of a split, or the first ones of them, with the time of the start."""
+        """Draws the sequences of a split, or its first ones, including their starts."""
         available = self.num_sequences(split)
         count = available if num_sequences is None else num_sequences
         check_whole("num_sequences", count, 1, available)
@@ -174,7 +173,7 @@ class DiscTask(AbstractTask):
         )
 
     def details(self, data: Trajectory) -> Details:
-        """The visible pixels of the target and the true Q; it needs the true initial states."""
+        """Returns visible pixels and true Q; the initial states of `data` must be the true ones."""
         if data.states is None:
             raise ValueError("The details need true states, but `states` of the data is None.")
         states, context = np.asarray(data.states), data.context
@@ -197,7 +196,7 @@ class DiscTask(AbstractTask):
         return np.asarray(draw_frames(trajectory.readings, radii, colors, self.image_size))
 
     def view(self) -> View:
-        """Where states are in these images; a whole number is the middle of a pixel."""
+        """Returns the map from states to pixels, whose centres have integer coordinates."""
         matrix = np.eye(2, 4) * self.image_size / CANVAS
         return View(matrix, np.full(2, (self.image_size - 1) / 2))
 

@@ -1,16 +1,16 @@
-"""Training windows that were not recorded, made from those that were.
+"""Data augmentation of training windows.
 
-Images are never copied: what is drawn are a few numbers for each frame (`Distortion`), which travel
-in the context of a trajectory, and the sensor applies them to the two frames that it reads. States
-change with the images. A camera that also turns by φ(t) sees
+Images are not copied: a `Distortion` with a few numbers for each frame is added to the context of a
+trajectory, and the sensor applies it to the two frames that it reads. States are changed
+consistently. A camera that additionally turns by φ(t) sees
 
     θ'(t) = θ(t) + φ(t),   θ̇' = θ̇ + Δφ/Δt,   p'(t+1) = p'(t) + R(φ(t)) (p(t+1) - p(t)),
 
-and speeds are kept. φ is a slow sway, A sin(2π t/T + ψ), less its mean over the frames. So the
-angles stay as small as A, while many heading rates are seen that the drive does not have.
+with unchanged speeds. φ is a slow sway A sin(2π t/T + ψ) minus its mean over the frames, which adds
+heading rates that the drive lacks with angles of the order of A.
 
-That a turning camera sees the same scene from the same place makes its image a warp of the recorded
-one, whatever the depths are. With a and s, the tangents to the right and downwards,
+A turned camera is at the same place, so its image is a warp of the recorded one for any depths.
+With the tangents a to the right and s downwards, it is
 
     a = (a' cos φ - sin φ)/(cos φ + a' sin φ),   s = s'/(cos φ + a' sin φ) - pitch.
 """
@@ -31,29 +31,29 @@ from filtrax.trajectory import Trajectory
 DEGREE = math.pi / 180
 
 PERIOD_SPREAD = 2.0
-"""Periods of a sway are drawn between the stated one divided by this and multiplied by it."""
+"""Periods of a sway are drawn between `sway_period` divided and multiplied by this factor."""
 
 States = Float[Array, "n 5"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
-    """How strongly training windows are changed; 0 is not at all, and all are 0 by default.
+    """The strength of augmentation; 0 (default) disables each kind.
 
-    Numbers are standard deviations of what is drawn for each sub-sequence, or for each frame.
+    Unless stated otherwise, numbers are standard deviations of random draws for each sub-sequence.
 
-    - `mirror`: the chance that a sub-sequence is mirrored, about the centre of the lens. That is
-      not quite the middle of the image, about which the task mirrors windows.
-    - `gain`, `flicker`: of the logarithm of the brightness, for a sub-sequence and for a frame.
-    - `bias`: of what is added to the brightness of a sub-sequence, in gray levels of 255.
-    - `noise`: of the brightness of single pixels, in gray levels.
-    - `sway`: in degrees, how far the camera also turns left and right.
-    - `sway_period`: in seconds, about how long that takes. It is drawn from half to twice of it.
-    - `yaw`, `pitch`: in degrees, of how the camera is mounted in a sub-sequence.
-    - `nod`: in degrees, of the pitch of single frames.
-    - `turn`: in degrees, the largest angle by which a whole sub-sequence is turned, to the left or
-      to the right. It is drawn evenly. Images are not changed by it, as nothing in them tells where
-      north is: what must not depend on it need not be learned for every street.
+    - `mirror`: the probability of mirroring a sub-sequence about the centre of the lens. (The task
+      mirrors windows about the middle of the image, which is slightly different.)
+    - `gain`, `flicker`: changes of log brightness for each sub-sequence, and for each frame.
+    - `bias`: offset of the brightness, in gray levels (of 255).
+    - `noise`: noise of each pixel, in gray levels.
+    - `sway`: amplitude of additional turns of the camera to the left and right, in degrees.
+    - `sway_period`: typical period of these turns in seconds; drawn between half and twice of it.
+    - `yaw`, `pitch`: mounting angles of the camera, in degrees.
+    - `nod`: pitch of each frame, in degrees.
+    - `turn`: largest angle of a rotation of the whole sub-sequence, in degrees, drawn uniformly. It
+      changes no images, because they do not show where north is; so networks need not learn that
+      they should ignore it.
     """
 
     mirror: float = 0.0
@@ -80,26 +80,27 @@ class Augmentation:
 
     @property
     def changes_anything(self) -> bool:
-        """Whether there is anything to draw."""
+        """True if any augmentation is enabled."""
         return self.changes_images or self.turn > 0
 
     @property
     def changes_images(self) -> bool:
-        """Whether images differ each time that they are seen."""
+        """True if images are changed, differently in each epoch."""
         return self != Augmentation(sway_period=self.sway_period, turn=self.turn)
 
 
 class Distortion(eqx.Module):
-    """What happens to the n frames of a sub-sequence, the first of which is number `first`.
+    """The distortion of the n frames of a sub-sequence, whose first frame has the index `first`.
 
     **Attributes:**
 
-    - `gain`, `bias`: brightness is multiplied by the one, and the other is added.
-    - `yaw`: by how much the camera turns to the left, in radians.
-    - `pitch`: by how much it looks further up, in radians.
-    - `mirrored`: whether the image is mirrored later, which is then done about the lens's centre.
+    - `gain`, `bias`: factor and offset of the brightness.
+    - `yaw`: the turn of the camera to the left, in radians.
+    - `pitch`: the turn of the camera upwards, in radians.
+    - `mirrored`: True if the image is flipped later; it is shifted first, so that the flip mirrors
+      it about the centre of the lens.
     - `noise`: the standard deviation of the noise of pixels.
-    - `key`: of that noise, which is one and the same for a frame whenever it is read.
+    - `key`: the key of the noise, which is equal whenever the same frame is read.
     """
 
     first: Int[Array, ""]
@@ -114,7 +115,7 @@ class Distortion(eqx.Module):
     def __call__(
         self, image: Float[Array, "h w c"], number: Int[Array, ""]
     ) -> Float[Array, "h w c"]:
-        """The distorted image of a frame, by its number in the window."""
+        """Distorts the image of a frame, given by its index in the window."""
         i = number - self.first
         gain, bias, yaw, pitch, level = (
             jnp.asarray(part, image.dtype)
@@ -128,9 +129,9 @@ class Distortion(eqx.Module):
 def turned(
     image: Float[Array, "h w c"], yaw: Float[Array, ""], pitch: Float[Array, ""]
 ) -> Float[Array, "h w c"]:
-    """What a camera sees that is turned to the left and up, in radians.
+    """Warps an image to that of a camera turned to the left and up, by angles in radians.
 
-    Brightness between pixels is interpolated; beyond the edge it goes on as at the edge.
+    Brightness is interpolated linearly; pixels at the edge are repeated beyond it.
     """
     height, width, _ = image.shape
     lens = Intrinsics.resized((height, width))
@@ -143,7 +144,7 @@ def turned(
 
 
 def _moved_for_mirror(image: Float[Array, "h w c"]) -> Float[Array, "h w c"]:
-    """The image, moved such that flipping it mirrors it about the centre of the lens."""
+    """Shifts an image such that a flip mirrors it about the centre of the lens."""
     height, width, _ = image.shape
     lens = Intrinsics.resized((height, width))
     columns = jnp.arange(width, dtype=image.dtype) + (2 * lens.centre_x - (width - 1))
@@ -170,14 +171,14 @@ def _between_pixels(
 
 @dataclasses.dataclass(frozen=True)
 class Augment:
-    """Draws the distortion of a sub-sequence, and changes its states alike."""
+    """Draws the distortion of a sub-sequence, and changes its states consistently."""
 
     settings: Augmentation
     velocities: Velocities
 
     @property
     def keeps_readings(self) -> bool:
-        """Whether what a sensor sees is not changed, so that features can be computed once."""
+        """True if images are not changed, so that features can be computed once."""
         return not self.settings.changes_images
 
     def __call__(self, trajectory: Trajectory, key: Key) -> Trajectory:
@@ -188,7 +189,7 @@ class Augment:
         return trajectory
 
     def _turned(self, trajectory: Trajectory, key: Key) -> Trajectory:
-        """The sub-sequence in another direction; what is known of its start is alike in all."""
+        """Rotates the sub-sequence by a random angle; x and y have equal initial variances."""
         states = _all_states(trajectory)
         angle = self.settings.turn * jr.uniform(key, (), states.dtype, -1.0, 1.0)
         zero = jnp.zeros(len(states), states.dtype)
@@ -211,9 +212,9 @@ class Augment:
     def _yaw(
         self, steps: Float[Array, " t"], *, key: Key
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Additional headings of all frames, in degrees, and their rates, in degrees per second.
+        """Draws additional headings of all frames in degrees, and rates in degrees per second.
 
-        The rate of a frame is that of the motion which its velocities are of.
+        Rates belong to the same motion as the frame's velocities, "forward" or "aligned".
         """
         settings, dtype = self.settings, steps.dtype
         phase_key, period_key, *keys = jr.split(key, 4)
@@ -222,8 +223,8 @@ class Augment:
         spread = jr.uniform(period_key, (), dtype, -1.0, 1.0) * math.log(PERIOD_SPREAD)
         period = settings.sway_period * jnp.exp(spread)
         amplitude, mount = (jr.normal(k, (), dtype) for k in keys)
-        # One more step than there are before the first frame and after the last one: the
-        # velocities of these frames may be of motions that nobody sees.
+        # Add one step before the first frame and one after the last: their velocities may belong
+        # to motions outside of the window.
         durations = jnp.concatenate([steps[:1], steps, steps[-1:]])
         times = jnp.cumsum(durations)
         times = jnp.concatenate([jnp.zeros(1, dtype), times])
@@ -249,7 +250,7 @@ class Augment:
             first=first,
             gain=jnp.exp(whole(settings.gain) + each(settings.flicker)),
             bias=jnp.broadcast_to(whole(settings.bias), shape),
-            # The frames are distorted first and mirrored then.
+            # Frames are distorted before they are mirrored.
             yaw=jnp.where(mirrored, -yaw, yaw) * DEGREE,
             pitch=(whole(settings.pitch) + each(settings.nod)) * DEGREE,
             mirrored=mirrored,
@@ -267,9 +268,9 @@ def _with_states(trajectory: Trajectory, states: States) -> Trajectory:
 
 
 def turned_states(states: States, yaw: Float[Array, " n"], rates: Float[Array, " n"]) -> States:
-    """The states of a car that also turns to the left by these angles and rates, in degrees.
+    """Adds turns to the left to the states of a car, by angles and rates in degrees.
 
-    It drives as far as before in every step, in the direction that is turned alike.
+    The distance of each step is unchanged, and its direction turns by the angle.
     """
     angles = yaw[:-1] * DEGREE
     along, aside = jnp.diff(states[:, 0]), jnp.diff(states[:, 1])

@@ -1,7 +1,7 @@
-"""Estimates that learn nothing, or next to nothing: what a trained filter must be better than.
+"""Baselines without learning, or with a single fitted number.
 
-All give velocities for each step of a window, and what follows from them by the equations of motion
-is scored as filters are.
+All estimate velocities for each step of a window. Poses follow from the equations of motion, and
+are scored as those of filters.
 """
 
 from collections.abc import Sequence
@@ -19,21 +19,21 @@ Speeds = Float[np.ndarray, "n t 2"]
 
 
 def constant_velocity(data: Trajectory) -> Speeds:
-    """Speed and heading rate of the beginning are kept."""
+    """Keeps the initial speed and heading rate."""
     initial = np.asarray(data.initial, float)
     num_steps = data.inputs.shape[1]
     return np.repeat(initial[:, None, 3:], num_steps, axis=1)
 
 
 def mean_speed(data: Trajectory, speed: float) -> Speeds:
-    """One speed for all, straight on."""
+    """Drives straight on with one speed for all windows."""
     return np.tile([speed, 0.0], (*data.inputs.shape[:2], 1))
 
 
 def optical_flow(windows: Sequence[Window], num_steps: int) -> Speeds:
-    """Speeds from the flow of the images, without learning (`filtrax.lab.tasks.kitti.flow`).
+    """Estimates velocities from optical flow, without learning (`filtrax.lab.tasks.kitti.flow`).
 
-    Frames that several windows have in common are looked at once.
+    Frames that several windows share are processed once.
     """
     estimates = {key: _flow_of(*key, windows, num_steps) for key in _sources(windows)}
     velocities = np.empty((len(windows), num_steps, 2))
@@ -51,8 +51,8 @@ def _sources(windows: Sequence[Window]) -> set[tuple[str, str]]:
 def _flow_of(
     name: str, camera: str, windows: Sequence[Window], num_steps: int
 ) -> tuple[int, Float[np.ndarray, "n 2"]]:
-    """The first frame of all windows of a drive, and the motions between it and the last one."""
-    # Loaded where it is needed, because it is compiled for a while.
+    """Returns the first frame of a drive's windows, and the velocities from it to the last one."""
+    # Imported here, because other baselines do not need it.
     from filtrax.lab.tasks.kitti.flow import estimate_motion
 
     mine = [w for w in windows if (w.track.drive.name, w.camera) == (name, camera)]
@@ -66,7 +66,7 @@ def _flow_of(
 
 
 def dead_reckoning(data: Trajectory, velocities: Speeds) -> Float[np.ndarray, "n t 5"]:
-    """The states that velocities lead to from the initial pose.
+    """Integrates velocities from the initial pose to states.
 
     x⁺ = x + v cos(θ) Δt, y⁺ = y + v sin(θ) Δt, θ⁺ = θ + θ̇ Δt, with v and θ̇ of the step itself.
     """
@@ -82,7 +82,7 @@ def dead_reckoning(data: Trajectory, velocities: Speeds) -> Float[np.ndarray, "n
 
 
 def scores(data: Trajectory, velocities: Speeds) -> dict[str, Float[np.ndarray, " n"]]:
-    """How far off the pose is at the end for each metre driven, and the mean distance."""
+    """Returns the errors of the final pose per metre driven, and the mean distance of states."""
     states = np.asarray(data.states, float)
     difference = states - dead_reckoning(data, velocities)
     difference[..., 2] = wrap_degrees(difference[..., 2])

@@ -1,15 +1,15 @@
-"""KITTI's cameras: a pinhole over a flat road, and how the poses of a drive move it.
+"""KITTI's cameras: a pinhole model over a flat road, moved by the poses of a drive.
 
-The world is flat. A pose gives the place (x, z) and the heading of the car; hills are ironed out,
-and of pitch and roll only the fast part is kept, by which the car's body rocks over the road.
+The world is flat. A pose gives the position (x, z) and the heading of the car; height is ignored,
+and only the fast part of pitch and roll is kept, which is the car's rocking over the road.
 
 A pixel (u, v) looks along forward + a · right + s · down with
 
     a = (u − cx) / fx,        s = (v − horizon(u)) / fy,
     horizon(u) = cy − fy · (tan pitch + a · tan roll).
 
-This is exact without pitch and roll, and shears the image instead of turning it with them. So
-upright things stay upright in the image, and a column of pixels looks into one plane.
+This is exact without pitch and roll; with them, it shears the image instead of rotating it. So
+vertical lines stay vertical in the image, and a column of pixels looks into one plane.
 """
 
 import dataclasses
@@ -27,19 +27,19 @@ FULL_CENTRE = (607.1928, 185.2157)
 """Intrinsics of sequences 00 to 02, in pixels of the full size: column and row of the centre."""
 
 CAMERA_HEIGHT = 1.65
-"""Of all cameras over the road, in metres."""
+"""The height of all cameras over the road, in metres."""
 
 CAMERA_OFFSETS = {"image_0": 0.0, "image_1": 0.537, "image_2": -0.063, "image_3": 0.469}
-"""Metres to the right of camera 0, where the poses are; from KITTI's calibration."""
+"""Offsets to the right of camera 0, to which poses refer, in metres; from KITTI's calibration."""
 
 CAMERA_TO_AXLE = 0.95
-"""How far in front of the rear axle, about which a car turns, the cameras are, in metres. KITTI's
-poses show it: their sideways motion in bends is this times the turn."""
+"""The distance of the cameras in front of the rear axle, about which a car turns, in metres. It was
+determined from KITTI's poses, whose sideways motion in bends is this times the turn."""
 
 COLOR_CAMERAS = ("image_2", "image_3")
 
 ROCKING_FRAMES = 15
-"""Pitch and roll that last longer than these frames on both sides belong to the road."""
+"""The mean of pitch and roll over this many frames on both sides is attributed to the road."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,27 +54,27 @@ class Intrinsics:
 
     @classmethod
     def resized(cls, image_size: tuple[int, int]) -> "Intrinsics":
-        """Those of KITTI's images after resizing the whole of them to a height and a width."""
+        """Returns the intrinsics of KITTI's whole images, resized to a height and a width."""
         rows, columns = (new / full for new, full in zip(image_size, FULL_SIZE, strict=True))
         return cls(
             image_size,
             focal_x=FULL_FOCAL_LENGTH * columns,
             focal_y=FULL_FOCAL_LENGTH * rows,
-            # Resizing keeps the edges of the image in place, not the centres of its pixels.
+            # Resizing preserves the edges of the image, not the centres of pixels.
             centre_x=(FULL_CENTRE[0] + 0.5) * columns - 0.5,
             centre_y=(FULL_CENTRE[1] + 0.5) * rows - 0.5,
         )
 
 
 class View(eqx.Module):
-    """Where a camera is and looks; any leading axes.
+    """Position and orientation of a camera, with any leading axes.
 
     **Attributes:**
 
     - `place`: x and z in metres, in the coordinates of the poses.
-    - `heading`: in radians, from the z axis to the x axis, that is clockwise as seen from above.
-    - `pitch`: in radians, downwards.
-    - `roll`: in radians, to the right.
+    - `heading`: the angle in radians from the z axis to the x axis, clockwise seen from above.
+    - `pitch`: the angle in radians downwards.
+    - `roll`: the angle in radians to the right.
     """
 
     place: Float[Array | np.ndarray, "*n 2"]
@@ -84,17 +84,17 @@ class View(eqx.Module):
 
     @property
     def forward(self) -> Float[Array, "*n 2"]:
-        """Unit vector in the plane of the road."""
+        """The unit vector ahead, in the plane of the road."""
         return jnp.stack([jnp.sin(self.heading), jnp.cos(self.heading)], -1)
 
     @property
     def right(self) -> Float[Array, "*n 2"]:
-        """Unit vector in the plane of the road."""
+        """The unit vector to the right, in the plane of the road."""
         return jnp.stack([jnp.cos(self.heading), -jnp.sin(self.heading)], -1)
 
 
 def views(poses: np.ndarray, offset: float = 0.0) -> View:
-    """The views of a camera that is `offset` metres to the right of where the poses are."""
+    """Returns the views of a camera that is `offset` metres to the right of the poses."""
     heading = np.arctan2(poses[:, 0, 2], poses[:, 2, 2])
     right = np.stack([np.cos(heading), -np.sin(heading)], -1)
     parts = (
@@ -107,8 +107,8 @@ def views(poses: np.ndarray, offset: float = 0.0) -> View:
 
 
 def _fast_part(angles: np.ndarray) -> np.ndarray:
-    """What is left after subtracting the mean over the neighbouring frames."""
+    """Subtracts the mean over the neighbouring frames."""
     padded = np.pad(angles, ROCKING_FRAMES, mode="edge")
-    # Sums of equal numbers are not quite equal; a car that does not rock must not rock a little.
+    # Remove rounding errors, so that a car that does not rock has angles of exactly zero.
     means = np.lib.stride_tricks.sliding_window_view(padded, 2 * ROCKING_FRAMES + 1).mean(-1)
     return np.where(np.abs(angles - means) < 1e-9, 0.0, angles - means)

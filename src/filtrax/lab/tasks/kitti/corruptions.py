@@ -1,6 +1,6 @@
-"""Images as a camera gives them when something is wrong with it: tests of warnings.
+"""Corruptions of images, as by a faulty camera, to test novelty warnings.
 
-All take frames as bytes, (..., height, width, channels), and return as many.
+All functions take and return uint8 frames of shape (..., height, width, channels).
 """
 
 import numpy as np
@@ -13,13 +13,13 @@ def add_noise(frames: Frames, std: float = 40.0, *, seed: int = 0) -> Frames:
     """Adds independent Gaussian noise to all pixels and channels."""
     draw = np.random.default_rng(seed)
     noisy = np.empty_like(frames)
-    for index in np.ndindex(frames.shape[:-3]):  # one at a time, because doubles take much memory
+    for index in np.ndindex(frames.shape[:-3]):  # one at a time, to limit the memory of float64
         noisy[index] = _as_bytes(frames[index] + draw.normal(0.0, std, frames.shape[-3:]))
     return noisy
 
 
 def blur(frames: Frames, std: float = 2.0) -> Frames:
-    """Averages over neighbouring pixels with Gaussian weights; edges are continued."""
+    """Convolves with a Gaussian; pixels at the edge are repeated beyond it."""
     radius = int(np.ceil(3 * std))
     weights = np.exp(-0.5 * (np.arange(-radius, radius + 1) / std) ** 2)
     weights /= weights.sum()
@@ -36,7 +36,7 @@ def blur(frames: Frames, std: float = 2.0) -> Frames:
 
 
 def blacken(frames: Frames) -> Frames:
-    """Black frames, as behind a lens cap."""
+    """Returns black frames, as behind a lens cap."""
     return np.zeros_like(frames)
 
 

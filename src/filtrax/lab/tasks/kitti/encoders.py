@@ -1,4 +1,4 @@
-"""From the frames of a window to features: what the sensors of the KITTI task look at."""
+"""Encoders of the KITTI task's sensors, from the frames of a window to features."""
 
 from typing import Any, ClassVar
 
@@ -12,29 +12,29 @@ from filtrax.lab.tasks.kitti.matching import MatchingNetwork
 from filtrax.lab.tasks.kitti.network import MotionNetwork
 
 MEAN_COLOR = (89.0, 94.0, 93.0)
-"""Red, green and blue of KITTI's images, on average, as the reference code has them."""
+"""The mean red, green and blue of KITTI's images, as in the reference code."""
 
 PIXEL_SCALE = 64.0
-"""What the network divides brightness by; the paper's sees numbers up to 255 as they are.
+"""The divisor of brightness in network inputs; the paper's network sees numbers up to 255.
 
-The first layer could undo it, so that no other functions are learned. But weights for such numbers
-are so small that a learning rate at which all other layers learn well is too large for them.
+The first layer could undo it, so the network represents the same functions. But weights for large
+inputs are so small that a learning rate that suits all other layers is too large for them.
 """
 
 
 FRAMES_AT_ONCE = 1280
-"""That are read at a time outside of training, to save memory: each takes some megabytes."""
+"""The number of frames to encode at once outside of training; each takes some megabytes."""
 
 OWN_CONTEXT = ("frames", "mirrored")
-"""What nothing but the encoder reads, so that it need not be kept once there are features."""
+"""Entries of the context that only encoders read; they are dropped once features are computed."""
 
 
 class KittiEncoder(eqx.Module):
-    """Encodes the image of a time, and its difference from the one before.
+    """Encodes an image, and its difference from the previous one.
 
-    A reading is the number of a step within its sequence. The images of all times, beginning with
-    the one before the first step, are `frames` of the context; `mirrored` says whether they are
-    to be flipped.
+    A reading is the index of a step in its window. The context has `frames`, the images of all
+    times starting with the one before the first step, and `mirrored`, True if they are to be
+    flipped.
     """
 
     frames_at_once: ClassVar[int] = FRAMES_AT_ONCE
@@ -54,7 +54,7 @@ class KittiEncoder(eqx.Module):
 
 
 class MatchingEncoder(eqx.Module):
-    """Encodes how cells of the image of a time have moved since the one before.
+    """Encodes the motion of an image's cells since the previous image.
 
     Readings and context are those of `KittiEncoder`.
     """
@@ -72,9 +72,10 @@ class MatchingEncoder(eqx.Module):
 
 
 def two_frames(reading: Reading, context: Context, dtype: Any) -> tuple[Array, Array]:
-    """The image before a reading, and the one of its time, as the context has them.
+    """Returns the image before a reading, and the one of its time.
 
-    In training they may be distorted (`filtrax.lab.tasks.kitti.augment`).
+    They are mirrored if the context says so, and distorted if it has a `Distortion`
+    (`filtrax.lab.tasks.kitti.augment`), as in training.
     """
     frames = jnp.asarray(context["frames"])
     images = [frames[reading + i].astype(dtype) for i in (0, 1)]
@@ -86,5 +87,5 @@ def two_frames(reading: Reading, context: Context, dtype: Any) -> tuple[Array, A
 
 
 def _mean_pixel(channels: int) -> tuple[float, ...]:
-    """The mean colour, or its mean for gray images."""
+    """Returns the mean colour, or the mean brightness for gray images."""
     return MEAN_COLOR if channels == 3 else (sum(MEAN_COLOR) / 3,) * channels

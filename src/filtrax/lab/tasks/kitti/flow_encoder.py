@@ -1,4 +1,4 @@
-"""The encoder that learns nothing: the motion that optical flow tells, and how far to trust it."""
+"""An encoder without learning: the motion from optical flow, and indicators of its accuracy."""
 
 import hashlib
 import itertools
@@ -17,16 +17,16 @@ from filtrax.lab.tasks.kitti.recordings.drives import MEAN_STEP
 from filtrax.trajectory import Trajectory
 
 FRAMES_AT_ONCE = 256
-"""That are looked at together: the hypotheses about their depths take some megabytes each."""
+"""The number of frames to encode at once; hypotheses about depths take some megabytes per frame."""
 
 PAIRS_AT_ONCE = 32
-"""That are looked at together where a whole data set is."""
+"""The number of pairs to process at once for a whole data set."""
 
 
 class Feature(NamedTuple):
-    """How a number is brought to the order of one: (number - `usual`) / `unit`.
+    """The standardization of a number, (number - `usual`) / `unit`.
 
-    `sign` is that of the number in a mirrored image, where left is right.
+    `sign` is -1 if the number changes its sign in a mirrored image.
     """
 
     unit: float
@@ -47,21 +47,21 @@ FEATURES = {
     "free": Feature(0.035, 0.63),
     "remaining": Feature(0.03, 0.26),
 }
-"""What is known of two images (`flow.Estimate`); about mean and spread on the roads of KITTI.
+"""The features of two images (`flow.Estimate`), with about their mean and spread in KITTI.
 
-Speed and rate come first, and in the units of networks, so that they are a measurement.
+Speed and rate come first, in the units of networks, and are a measurement by themselves.
 """
 
 
 class FlowEncoder(eqx.Module):
-    """Encodes the motion between the images of two times, and what tells how sure it is.
+    """Encodes the motion between two consecutive images, and indicators of its accuracy.
 
     Readings and context are those of `KittiEncoder`. Gray is the mean of the colours. The time
-    between two images is taken to be the mean one, from which KITTI's differ by some thousandths.
+    step is assumed to be the mean one, from which KITTI's steps differ by some thousandths.
 
-    There is nothing to learn in it: features are computed once, before training. Mirrored images
-    are not looked at. A mirrored motion is told from the images as they are, which is exact,
-    although the centre of the lens is not the middle of the image.
+    The encoder has no parameters, so features are computed once before training. For mirrored
+    windows, the features of the original images are mirrored, which is exact although the centre
+    of the lens is not the middle of the image.
     """
 
     frames_at_once: ClassVar[int] = FRAMES_AT_ONCE
@@ -76,10 +76,10 @@ class FlowEncoder(eqx.Module):
         return features(_estimate(pair), jnp.asarray(context["mirrored"]))
 
     def encode_all(self, data: Trajectory) -> Float[Array, "b t features"]:
-        """The features of all readings of a data set.
+        """Computes the features of all readings of a data set.
 
-        Windows of a drive overlap, some are the mirror images of others, and stages of a training
-        see the same ones: each pair of images is looked at once.
+        Results are cached for the process: each pair of images is processed once, although windows
+        overlap, are mirrored, and are used by several stages of training.
         """
         frames = np.asarray(data.context["frames"])
         pairs = [list(itertools.pairwise(map(_name, window))) for window in frames]
@@ -89,7 +89,7 @@ class FlowEncoder(eqx.Module):
         ]
         for first in range(0, len(new), PAIRS_AT_ONCE):
             names, images = zip(*new[first : first + PAIRS_AT_ONCE], strict=True)
-            # The last pair is repeated, so that one program is for all.
+            # Pad with the last pair to a fixed shape, so that nothing recompiles.
             full = [*images, *images[-1:] * (PAIRS_AT_ONCE - len(images))]
             _known.update(zip(names, np.asarray(_looked_at(np.stack(full))), strict=False))
         found = np.asarray([[_known[pair] for pair in window] for window in pairs])
@@ -99,11 +99,11 @@ class FlowEncoder(eqx.Module):
 
 
 _known: dict[tuple[str, str], np.ndarray] = {}
-"""Features of the pairs of images that were looked at in this process, by the images' names."""
+"""Cached features of pairs of images in this process, by the images' hashes."""
 
 
 def _name(frame: UInt8[np.ndarray, "h w c"]) -> str:
-    """A hash of an image: of its size, and of its bytes."""
+    """Returns a hash of an image's bytes, with its shape."""
     return hashlib.blake2b(frame.tobytes(), digest_size=16).hexdigest() + str(frame.shape)
 
 
@@ -118,7 +118,7 @@ def _estimate(pair: UInt8[Array, "2 h w c"]) -> flow.Estimate:
 
 
 def features(estimate: flow.Estimate, mirrored: Bool[Array, ""]) -> Float[Array, " features"]:
-    """The numbers of an estimate, or of its mirror image, in the order of `FEATURES`."""
+    """Returns the features of an estimate, or of its mirror image, in the order of `FEATURES`."""
     numbers = [
         *flow.velocities(estimate.motion, MEAN_STEP),
         *estimate.motion[2:],

@@ -1,4 +1,4 @@
-"""Networks of features, some of whose inputs are brought into another form first."""
+"""Networks of features with transformed inputs or outputs."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from filtrax.networks import Perceptron
 
 
 class Shifted(eqx.Module):
-    """A network whose last inputs are moved by fixed numbers."""
+    """A network with a fixed `offset` that is added to its last inputs."""
 
     network: Perceptron
     offset: tuple[float, ...] = eqx.field(static=True)
@@ -20,9 +20,9 @@ class Shifted(eqx.Module):
 
 
 class Relative(eqx.Module):
-    """A network whose last inputs are told by how far they differ from the first ones.
+    """A network whose last inputs are replaced by their differences from the first ones.
 
-    The difference is divided by `unit`.
+    Differences are divided by `unit`.
     """
 
     network: Perceptron
@@ -36,9 +36,9 @@ class Relative(eqx.Module):
 
 
 class Corrected(eqx.Module):
-    """The first features as they are, plus what a network of all of them adds: f + network(f).
+    """Adds a correction, a network of all features, to the first features: f + network(f).
 
-    Where its last layer starts at zero, so does what it adds.
+    A last layer of zeros makes the initial correction zero.
     """
 
     network: Perceptron

@@ -1,4 +1,4 @@
-"""Small filters of gray images: between pixels, means, blur, half the size."""
+"""Operations on gray images: interpolation, means, blur and downsampling."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +9,7 @@ Places = Float[Array, "*places"]
 
 
 def sampled(image: Image, rows: Places, columns: Places) -> Places:
-    """An image between its pixels, linearly; beyond its edge it goes on as at the edge."""
+    """Interpolates an image linearly; coordinates are clipped to the image."""
     height, width = image.shape
     rows, columns = jnp.clip(rows, 0.0, height - 1.001), jnp.clip(columns, 0.0, width - 1.001)
     top, left = jnp.floor(rows), jnp.floor(columns)
@@ -22,13 +22,13 @@ def sampled(image: Image, rows: Places, columns: Places) -> Places:
 
 
 def averaged(image: Image) -> Image:
-    """The mean of 3 × 3 pixels."""
+    """Averages over 3 × 3 pixels around each pixel."""
     kernel = np.full(3, 1 / 3, np.float32)
     return _along_both(image, kernel)
 
 
 def blurred(image: Image, std: float) -> Image:
-    """Convolution with a Gaussian."""
+    """Convolves an image with a Gaussian; pixels at the edge are repeated beyond it."""
     reach = int(np.ceil(2.5 * std))
     kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / std) ** 2)
     return _along_both(image, (kernel / kernel.sum()).astype(np.float32))
@@ -44,7 +44,7 @@ def _along_both(image: Image, kernel: np.ndarray) -> Image:
 
 
 def halved(image: Image) -> Float[Array, "less fewer"]:
-    """An image of half the size."""
+    """Averages blocks of 2 × 2 pixels; drops an odd last row or column."""
     rows, columns = (size // 2 for size in image.shape)
     return image[: 2 * rows, : 2 * columns].reshape(rows, 2, columns, 2).mean((1, 3))
 

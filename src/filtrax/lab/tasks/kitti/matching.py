@@ -1,7 +1,7 @@
-"""The network that sees the motion of a car in how cells of an image have moved.
+"""A network that infers the motion of a car from the displacements of image cells.
 
-It is for few training images. What is learned does not see images, but where in the image before
-the content of each cell was found, so that there is little of a scene that it could remember.
+It is made for few training images: learned layers do not see images, but only where the content of
+each cell was in the previous image, so they can hardly memorize scenes.
 """
 
 import equinox as eqx
@@ -19,48 +19,48 @@ CELL = (5, 15)
 
 ROWS_MOVED = tuple(range(-5, 3))
 COLUMNS_MOVED = tuple(range(-10, 11))
-"""Where the content of a cell is looked for in the image before, in pixels.
+"""The displacements of a cell's content in the previous image, in pixels.
 
-Forward motion lets things move away from the middle of the image: on the road, which is below,
-downwards; turns and pitch move everything to the sides and up and down.
+Forward motion moves content away from the middle of the image, and downwards on the road; turns and
+pitch move all content sideways and vertically.
 """
 
 SHARPNESS = (4.0, 12.0, 36.0)
-"""By which correlations are multiplied at the start before they become weights."""
+"""The initial factors of correlations before the softmax."""
 
 SMALLEST_CONTRAST = 3.0
-"""In gray levels; less is noise, and is not made larger."""
+"""Lower bound on local contrast in gray levels, to not amplify noise."""
 
 NEIGHBOURHOOD = 9
-"""Height and width in pixels of what decides on the mean and the contrast around a pixel."""
+"""Height and width in pixels of the window for local mean and contrast."""
 
 HIDDEN = 64
 
 LINEAR = 32
-"""How many features are linear in what is seen: others alone learn slowly what is linear."""
+"""The number of linear features, because networks with ReLU learn linear functions slowly."""
 
 SMALLEST_SPREAD = 0.1
-"""In pixels; the root of smaller variances would have an ever larger gradient."""
+"""Lower bound on spreads in pixels, which limits the gradient of the square root."""
 
 EXACT = jax.lax.Precision.HIGHEST
-"""Of products whose sums are differences of a few hundredths of a pixel."""
+"""Precision of products whose results matter to hundredths of a pixel."""
 
 
 class MatchingNetwork(eqx.Module):
-    """Normalized correlations of cells, where they are largest, then dense layers with ReLU.
+    """Soft maxima of normalized cell correlations, followed by dense layers.
 
-    Both images are freed from slow changes of brightness and contrast. For each cell, and for each
-    block of 2 × 2 cells, the correlation with the image before is computed at all displacements d
-    (Lewis 1995), which is free of gain and bias. With weights w ∝ exp(β c(d)), for several learned
-    β, what dense layers see of a cell are the means Σ w d along both axes, the spreads at the
-    second β, and the largest correlation. Means are about linear in what the car does: its heading
-    rate moves all cells alike, its speed those on the road. So some features are linear in them.
+    Both images are normalized by local mean and contrast. For each cell, and for each block of
+    2 × 2 cells, the correlation c(d) with the previous image is computed at all displacements d
+    (Lewis 1995), which is invariant to gain and bias. With weights w ∝ exp(β c(d)) for several
+    learned β, the inputs of dense layers are the means Σ w d along both axes, the spreads at the
+    second β, and the largest correlation. Means are about linear in the motion of the car (its
+    heading rate moves all cells, its speed those on the road), so some features are linear.
 
     **Arguments:**
 
     - `image_size`: height and width.
     - `num_features`: the size of the output.
-    - `dropout`: the part of what is seen that is dropped in training; only then a key is needed.
+    - `dropout`: the fraction of inputs that is dropped in training, which requires a key.
     """
 
     log_sharpness: Float[Array, " betas"]
@@ -91,7 +91,7 @@ class MatchingNetwork(eqx.Module):
         return jnp.concatenate([jax.nn.relu(self.dense(seen)), self.linear(seen)])
 
     def _look(self, found: Float[Array, "r c dy dx"]) -> Float[Array, "cells numbers"]:
-        """Where cells were, for each sharpness, how sure that is, and how alike they are."""
+        """Returns mean displacements for each sharpness, spreads, and the largest correlation."""
         scores = found.reshape(-1, found.shape[2] * found.shape[3])
         sharpness = jnp.exp(self.log_sharpness).astype(scores.dtype)
         weights = jax.nn.softmax(sharpness[:, None, None] * scores[None], -1)
@@ -106,7 +106,7 @@ class MatchingNetwork(eqx.Module):
 
 
 def number_of_cells(image_size: tuple[int, int]) -> tuple[int, int]:
-    """How many cells fit into an image along both axes, or an error if they are too few."""
+    """Returns the number of cells along both axes of an image; raises if it is less than two."""
     counts = tuple(size // cell for size, cell in zip(image_size, CELL, strict=True))
     if min(counts) < 2:
         raise ValueError(
@@ -117,7 +117,7 @@ def number_of_cells(image_size: tuple[int, int]) -> tuple[int, int]:
 
 
 def normalized(image: Float[Array, "h w"]) -> Float[Array, "h w"]:
-    """The image less its mean in the neighbourhood of each pixel, divided by the contrast there."""
+    """Subtracts the local mean of an image, and divides by the local contrast."""
     detail = image - _box_mean(image)
     return detail * jax.lax.rsqrt(_box_mean(detail**2) + SMALLEST_CONTRAST**2)
 
@@ -125,10 +125,10 @@ def normalized(image: Float[Array, "h w"]) -> Float[Array, "h w"]:
 def correlations(
     before: Float[Array, "h w"], present: Float[Array, "h w"]
 ) -> tuple[Float[Array, "r c dy dx"], Float[Array, "r2 c2 dy dx"]]:
-    """Normalized correlations of all cells, and of all blocks of 2 × 2 cells.
+    """Computes normalized correlations of all cells, and of all blocks of 2 × 2 cells.
 
-    c(d) = Σ present(p) before(p + d) / √(Σ present(p)² Σ before(p + d)²), sums over the pixels of a
-    cell; what is beyond the edge of the image is as at the edge.
+    c(d) = Σ present(p) before(p + d) / √(Σ present(p)² Σ before(p + d)²) with sums over the pixels
+    p of a cell; pixels at the edge are repeated beyond it.
     """
     rows, columns = number_of_cells((before.shape[0], before.shape[1]))
     height, width = rows * CELL[0], columns * CELL[1]
@@ -136,7 +136,7 @@ def correlations(
     here = present[top : top + height, left : left + width]
     reach = [(-min(moved), max(moved)) for moved in (ROWS_MOVED, COLUMNS_MOVED)]
     around = jnp.pad(before, reach, mode="edge")
-    # All displacements along the rows at once: a compiled program has few operations then.
+    # Stack all displacements along rows, for few operations in the compiled program.
     starts = [left + aside + reach[1][0] for aside in COLUMNS_MOVED]
     shifted = jnp.stack([around[:, start : start + width] for start in starts])
     products, powers = [], []
@@ -156,7 +156,7 @@ def _cell_sums(images: Float[Array, "n h w"]) -> Float[Array, "n r c"]:
     """Sums over the pixels of each cell."""
     count, height, width = images.shape
     rows = images.reshape(count, height // CELL[0], CELL[0], width)
-    # Whole rows are added first, and a matrix of zeros and ones does the rest: both are fast.
+    # Add rows first, then multiply by a matrix of zeros and ones, which is fast.
     bands = sum(rows[:, :, i] for i in range(1, CELL[0])) + rows[:, :, 0]
     columns = np.repeat(np.eye(width // CELL[1]), CELL[1], axis=0)
     return jnp.matmul(bands, jnp.asarray(columns, images.dtype), precision=EXACT)
@@ -169,7 +169,7 @@ def _block_sums(cells: Float[Array, "r c dy dx"]) -> Float[Array, "r2 c2 dy dx"]
 
 
 def _box_mean(image: Float[Array, "h w"]) -> Float[Array, "h w"]:
-    """The mean over the neighbourhood of each pixel."""
+    """Averages over the neighbourhood of each pixel."""
     reach = NEIGHBOURHOOD // 2
     for axis in (0, 1):
         edges = [(0, 0), (0, 0)]
@@ -185,6 +185,6 @@ def _box_mean(image: Float[Array, "h w"]) -> Float[Array, "h w"]:
 
 
 def _displacements() -> Float[np.ndarray, "d 2"]:
-    """Columns and rows by which the content of a cell was elsewhere, at all displacements."""
+    """Returns all displacements as (columns, rows)."""
     down, aside = np.meshgrid(ROWS_MOVED, COLUMNS_MOVED, indexing="ij")
     return np.stack([aside.ravel(), down.ravel()], -1).astype(float)

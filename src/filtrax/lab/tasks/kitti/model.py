@@ -1,4 +1,4 @@
-"""The models of the KITTI task: what a car does, and what its cameras tell (Kloss et al. 2021)."""
+"""The models of the KITTI task: process and sensor of a car (Kloss et al. 2021)."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
     from filtrax.lab.tasks.kitti.task import KittiTask
 
 SCALES = {"x": 1.0, "y": 1.0, "heading": 1.0, "speed": 10.0, "rate": 10.0}
-"""What networks divide by: about what a car moves and turns in a step, and how fast it does."""
+"""Units of network inputs and outputs: typical changes of a pose in a step, and velocities."""
 
 POSITION_SCALE = 100.0
-"""Of a position that is an input of a network: that of a whole drive, not of a step."""
+"""Unit of positions as inputs of networks, which vary over a whole drive."""
 
 CENTRE = (10.0, 0.0)
-"""About the mean of speed and heading rate over all drives; their spread is about their scale."""
+"""About the mean speed and heading rate of all drives; their spread is about their scale."""
 
 FLOW_LAYER = 32
-"""Units of the layer in which heads combine the few numbers that optical flow tells."""
+"""The size of the hidden layer in heads on features of optical flow."""
 
 FLOW_ERRORS = (0.5, 1.0)
-"""About how far optical flow is off, in m/s and degrees per second."""
+"""Typical errors of optical flow, in m/s and degrees per second."""
 
 Dependence = Literal["constant", "heteroscedastic", "fixed"]
 Five = tuple[float, float, float, float, float]
@@ -54,32 +54,32 @@ Five = tuple[float, float, float, float, float]
 
 @dataclasses.dataclass(frozen=True)
 class KittiModel:
-    """What a model of the KITTI task is made of.
+    """The settings of a model of the KITTI task.
 
     Numbers are in the units of the state (metres, metres, degrees, m/s, degrees per second). The
-    start values are the paper's for training from scratch. Its floor is 0.0316 for everything;
-    here it is what a step of a car, and a camera of few pixels, can hardly be better than.
+    initial standard deviations are the paper's for training from scratch. The paper's floor is
+    0.0316 for all components; here, floors reflect the achievable accuracy of a step of a car, and
+    of a camera with few pixels.
 
-    - `process`: of four inputs, speed, heading rate, and cosine and sine of the heading, or the
-      equations of motion.
-    - `process_noise`, `sensor_noise`: "fixed" stays at its start value and has no floor, as noise
-      that is tuned by hand.
-    - `noise_enters`: process noise changes the state "after" it has moved, as in the paper, or
-      "before", so that a velocity that changes also changes where the car goes in the same step:
-      for "aligned" velocities, which are those of that step.
-    - `likelihood`: a learned one sees speed and heading rate of a particle as they are, as in the
-      paper. A normalized one sees them centred and divided by their scale, which the paper takes
-      for a reason why earlier work (Jonschkowski et al. 2018) did better; with "flow", it sees by
-      how far they differ from what flow tells, in units of its error.
-    - `sensor`: the paper's convolutions on an image and its difference from the one before; or
-      "matching", dense layers on where cells of the image were before, which is for few images;
-      or "flow", the estimate of optical flow, of which is learned how it errs and how far it can
-      be trusted.
-    - `dropout`: the part of what the sensor's dense layers see that is dropped in training; none
-      with "flow".
-    - `precision`: of the images that the paper's convolutions see, and of what they make of them.
-    - `position_input`: whether the process and its noise also see the position, and the noise the
-      heading: a test of the paper's advice against it.
+    - `process`: a "learned" network of speed, heading rate, and cosine and sine of the heading, or
+      the "analytical" equations of motion.
+    - `process_noise`, `sensor_noise`: "fixed" is not trained and has no floor, like noise tuned by
+      hand.
+    - `noise_enters`: process noise is added "after" the motion, as in the paper, or "before" it, so
+      that a change of velocity also changes the position in the same step. The latter suits
+      "aligned" velocities, which are those of that step.
+    - `likelihood`: a "learned" one sees speed and heading rate of particles in natural units, as in
+      the paper. A "normalized" one sees them centred and scaled, which the paper suspects to be why
+      earlier work (Jonschkowski et al. 2018) did better; with the sensor "flow", it sees their
+      differences from the flow, in units of its error.
+    - `sensor`: "paper" has convolutions on an image and its difference from the previous one.
+      "matching" has dense layers on displacements of cells, for few training images. "flow" is
+      optical flow with a learned correction and noise.
+    - `dropout`: the fraction of inputs of the sensor's dense layers that is dropped in training;
+      ignored with "flow".
+    - `precision`: the precision of images and activations in the paper's convolutions.
+    - `position_input`: show the position to the process and its noise, and the heading to the
+      noise, too; this tests the paper's advice against it.
     """
 
     process: Literal["learned", "analytical"] = "learned"
@@ -124,9 +124,9 @@ class KittiModel:
 
     @property
     def program(self) -> "KittiModel":
-        """These settings without numbers that a compiled program takes as arguments.
+        """These settings with defaults for all numbers that compiled programs take as arguments.
 
-        Models that agree in it can train as one ensemble.
+        Models with equal `program` can train as one ensemble.
         """
         start = {}
         for part in ("process", "sensor"):
@@ -138,7 +138,7 @@ class KittiModel:
 
 
 def observe(state: State, inputs: Inputs) -> Observation:
-    """Speed and heading rate."""
+    """Returns speed and heading rate."""
     del inputs
     return state[3:]
 
@@ -146,10 +146,10 @@ def observe(state: State, inputs: Inputs) -> Observation:
 def build_model(
     task: "KittiTask", settings: KittiModel, channels: int, *, key: Key
 ) -> StateSpaceModel:
-    """A model with fresh networks for images of so many channels.
+    """Builds a model with fresh networks for images with a number of channels.
 
-    The last layers of the process and of the noise start close to zero: nothing moves, and the
-    noise is what the settings say.
+    The last layers of process and noise start close to zero, so that initially nothing moves and
+    the noise has the standard deviations of the settings.
     """
     sensor_key, process_key, noise_key, likelihood_key = jr.split(key, 4)
     return StateSpaceModel(
@@ -164,14 +164,14 @@ def build_model(
 
 
 def state_space() -> Space:
-    """The state (x, y, heading, speed, rate); both angles wrap at a half turn, as in the paper."""
+    """Returns the space of (x, y, heading, speed, rate); rates wrap, too, as in the paper."""
     return Space(tuple(SCALES), angles={"heading": 360.0, "rate": 360.0})
 
 
 def state_features(
     unseen: tuple[str, ...] = ("x", "y"), position_scale: float = SCALES["x"]
 ) -> Features:
-    """The features of a state: all but some components, and the heading as a direction."""
+    """Returns features of a state: all but the unseen components, and the heading as direction."""
     return Features(
         state_space(),
         scale=SCALES | {"x": position_scale, "y": position_scale},
@@ -181,7 +181,7 @@ def state_features(
 
 
 def _features(settings: KittiModel, unseen: tuple[str, ...]) -> Features:
-    """The features of a state: all but these components, or all where the settings say so."""
+    """Returns features of a state without unseen components, or all with `position_input`."""
     return state_features(() if settings.position_input else unseen, POSITION_SCALE)
 
 
@@ -234,7 +234,7 @@ def _encoder(
 
 
 def _check_unchanged(task: "KittiTask") -> None:
-    """Raises if images differ each time that they are seen: flow is to be computed once."""
+    """Raises if augmentation changes images, because flow is computed only once."""
     if task.augmentation.changes_images:
         raise ValueError(
             'task.augmentation must not change images with model.sensor = "flow", which looks at '
@@ -248,7 +248,7 @@ def _num_features(settings: KittiModel) -> int:
 
 
 def _value(settings: KittiModel, *, key: Key) -> Perceptron | Corrected:
-    """The network from features to a value; that of flow begins with what flow says."""
+    """Makes the network from features to a value; for flow, it corrects the flow's velocities."""
     if settings.sensor == "flow":
         sizes = (_num_features(settings), FLOW_LAYER, 2)
         return Corrected(Perceptron(sizes, final_std=0.0, key=key))
@@ -279,7 +279,7 @@ def _likelihood(units: Features, settings: KittiModel, *, key: Key) -> AbstractL
 
 
 def _scaled(numbers: tuple[float, ...], units: Features) -> tuple[float, ...]:
-    """Numbers of the components of an observation, in the units of networks."""
+    """Converts components of an observation to the units of networks."""
     return tuple((np.asarray(numbers) / np.asarray(units.scale)).tolist())
 
 
@@ -290,7 +290,7 @@ def _unchanging(kind: str, start: Array, floors: tuple[float, ...]) -> AbstractN
 
 
 def _start(stds: tuple[float, ...], settings: KittiModel) -> Array:
-    """The start value of a noise: standard deviations, or a covariance matrix."""
+    """Returns the initial noise: standard deviations, or a full covariance matrix."""
     numbers = jnp.asarray(stds)
     return numbers if settings.covariance == "diagonal" else jnp.diag(numbers**2)
 

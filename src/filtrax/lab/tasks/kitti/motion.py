@@ -1,13 +1,13 @@
 """States of a car from the poses of its camera.
 
-With the columns 0 to 11 of a line of KITTI's pose file, that is the rows of the matrix [R t] one
-after the other, the paper's code (Kloss et al. 2021) takes
+From the columns 0 to 11 of a line of KITTI's pose file, which are the rows of the matrix [R t], the
+paper's code (Kloss et al. 2021) computes
 
     x = column 11, forward at the start, and y = -column 3, to the left, in metres
     θ = atan2(column 8, column 10), positive to the left, in degrees
     v = √(Δx² + Δy²)/Δt in m/s, never negative, and θ̇ = wrap(Δθ)/Δt in degrees per second
 
-where angles are wrapped to [-180, 180). Its time step is 0.103 s, while here it is the real one.
+with angles wrapped to [-180, 180). Its time step is 0.103 s; here it is the recorded one.
 """
 
 import typing
@@ -19,11 +19,11 @@ from jaxtyping import Float
 from filtrax._checks import check_known
 
 Velocities = Literal["forward", "aligned"]
-"""Which motion the velocities of a frame are those of.
+"""The motion that the velocities of a frame describe.
 
 "forward" is the motion from this frame to the next, as in the paper's code, so that the state
-predicts the next position. "aligned" is the one from the frame before to this one, which is what
-the difference of the two images shows.
+predicts the next position. "aligned" is the motion from the previous frame to this one, which the
+difference of the two images shows.
 """
 
 
@@ -32,10 +32,10 @@ def states(
     times: Float[np.ndarray, " n"],
     velocities: Velocities | str = "forward",
 ) -> Float[np.ndarray, "n 5"]:
-    """x, y, heading, speed and heading rate in metres, degrees and seconds.
+    """Computes x, y, heading, speed and heading rate in metres, degrees and seconds.
 
-    The velocities that do not exist are NaN: those of the last frame if they are forward, those of
-    the first one if they are aligned.
+    Undefined velocities are NaN: those of the last frame for "forward", and those of the first
+    frame for "aligned".
     """
     known = typing.get_args(Velocities)
     check_known("`velocities` must be one of those that exist", {velocities} - {*known}, known)
@@ -51,20 +51,20 @@ def states(
 
 
 def mirrored(states: Float[np.ndarray, "*batch 5"]) -> Float[np.ndarray, "*batch 5"]:
-    """The states as a camera sees them whose images are flipped left to right."""
+    """Mirrors states, as if images were flipped left to right."""
     flipped = states * np.array([1.0, -1.0, -1.0, 1.0, -1.0])
-    # The half turn is its own mirror image: 180 degrees would be outside of the range.
+    # Keep headings within [-180, 180).
     flipped[..., 2] = np.where(flipped[..., 2] == 180.0, -180.0, flipped[..., 2])
     return flipped
 
 
 def steps(times: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Seconds from the frame before to each frame; NaN for the first."""
+    """Returns the seconds from the previous frame to each frame; NaN for the first."""
     return np.diff(times, prepend=np.nan)
 
 
 def wrap_degrees(angles: Any) -> Any:
-    """Angles within [-180, 180)."""
+    """Wraps angles in degrees to [-180, 180)."""
     wrapped = np.mod(np.asarray(angles) + 180.0, 360.0) - 180.0
-    # The remainder of a tiny negative number is rounded up to the divisor.
+    # The remainder of a tiny negative number may round up to the divisor.
     return np.where(wrapped >= 180.0, -180.0, wrapped)

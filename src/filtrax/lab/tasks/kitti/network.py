@@ -1,4 +1,4 @@
-"""The network that sees the motion of a car in two images (Kloss et al. 2021, KITTI appendix)."""
+"""The paper's network for the motion between two images (Kloss et al. 2021, KITTI appendix)."""
 
 import math
 from collections.abc import Sequence
@@ -19,20 +19,19 @@ FEATURES = 128
 CHANNELS = 16
 KERNELS = (7, 5, 5, 5)
 STRIDES = ((1, 1), (1, 2), (1, 2), (2, 2))
-"""Of the paper's convolutions, along the rows and along the columns."""
+"""Strides of the paper's convolutions, vertical and horizontal."""
 
 
 class MotionNetwork(eqx.Module):
     """Unpadded convolutions with ReLU and layer norm, dropout, then dense layers with ReLU.
 
-    It has dropout in training alone (`eqx.nn.inference_mode` switches it off), and only there
-    needs a key.
+    A key is only needed for dropout in training, which `eqx.nn.inference_mode` disables.
 
     **Arguments:**
 
-    - `shape`: of the images: height, width, channels.
-    - `dropout`: the part of the last convolution's output that is dropped.
-    - `precision`: of images and convolutions.
+    - `shape`: height, width and channels of the images.
+    - `dropout`: the fraction of the last convolution's output that is dropped.
+    - `precision`: the precision of images and convolutions.
     """
 
     kernels: tuple[Float[Array, "k k inputs outputs"], ...]
@@ -77,7 +76,7 @@ class MotionNetwork(eqx.Module):
 
 
 def size_after_convolutions(image_size: Sequence[int]) -> tuple[int, int]:
-    """Height and width that the convolutions leave of an image, or an error if nothing is left."""
+    """Returns height and width of the convolutions' output; raises if the image is too small."""
     left = [_after(size, axis) for axis, size in enumerate(image_size)]
     if min(left) < 1:
         smallest = [next(n for n in range(1, 1000) if _after(n, axis) > 0) for axis in (0, 1)]

@@ -1,4 +1,4 @@
-"""How a car moves: the equations of motion, a network in their place, and the noise of both."""
+"""Processes of a car: equations of motion, a learned alternative, and their noise."""
 
 import math
 
@@ -17,9 +17,9 @@ DEGREE = math.pi / 180
 
 
 def motion(state: State, inputs: Inputs) -> State:
-    """The equations of motion over the time step, which is the only input.
+    """Applies the equations of motion over the time step, which is the only input.
 
-    x⁺ = x + v cos(θ) Δt, y⁺ = y + v sin(θ) Δt, θ⁺ = θ + θ̇ Δt; speed and heading rate are kept.
+    x⁺ = x + v cos(θ) Δt, y⁺ = y + v sin(θ) Δt, θ⁺ = θ + θ̇ Δt; speed and heading rate are constant.
     """
     x, y, heading, speed, rate = state
     (step,) = inputs
@@ -29,13 +29,12 @@ def motion(state: State, inputs: Inputs) -> State:
 
 
 class NoiseBeforeMotion(AbstractNoise):
-    """Noise that is added to the state before it moves: J Q Jᵀ, J = ∂motion/∂state.
+    """Noise that is added to the state before the motion: J Q Jᵀ with J = ∂motion/∂state.
 
-    Velocities that are those of a step ("aligned") change at its beginning, v⁺ = v + w, and the
-    car goes with what they are then: x⁺ = x + (v + w) cos(θ) Δt. With noise that is added
-    afterwards it goes with v, and a measurement of v⁺ does not tell the filter where it has gone.
-    (J in front of white noise is a noise gain as in Bar-Shalom, Li & Kirubarajan 2001,
-    section 6.3.)
+    "aligned" velocities are those of the step itself: they change at its start, v⁺ = v + w, and
+    the car moves with the new ones, x⁺ = x + (v + w) cos(θ) Δt. With noise added afterwards, it
+    would move with v, and a measurement of v⁺ would not inform the filter about the new position.
+    (J is a noise gain as in Bar-Shalom, Li & Kirubarajan 2001, section 6.3.)
     """
 
     noise: AbstractNoise
@@ -51,14 +50,14 @@ class NoiseBeforeMotion(AbstractNoise):
 class LearnedMotion(eqx.Module):
     """A learned process: state + network(speed, heading rate, cos θ, sin θ) Δt/0.1037 s.
 
-    The network, which is the paper's, is not told the time step. What it gives is the change over
-    a mean step, and other steps change the state in proportion.
+    The paper's network does not see the time step. Its output is the change over a mean step, which
+    is scaled in proportion to the actual step.
 
     **Attributes:**
 
-    - `network`: from features of a state to a change of the state.
-    - `features`: the part of a state that the network sees.
-    - `units`: the features in whose units the network answers.
+    - `network`: maps features of a state to a change of the state.
+    - `features`: the inputs of the network.
+    - `units`: the units of its outputs.
     """
 
     network: Perceptron

@@ -1,4 +1,4 @@
-"""Plain descriptions of images, which see what a trained encoder has learned to overlook."""
+"""Descriptions of images without learning, which cover what trained encoders learn to ignore."""
 
 import jax
 import jax.numpy as jnp
@@ -11,23 +11,23 @@ from filtrax.lab.tasks.kitti.flow import rough_distance
 from filtrax.linalg import precise
 
 LEVELS = 3
-"""Of how many sizes of an image statistics are taken: it is halved from one to the next."""
+"""The number of scales of an image; each is half as large as the previous one."""
 
 CELLS = (3, 5)
-"""Rows and columns of parts of an image, of which each has energies of its own."""
+"""Rows and columns of the cells of an image with energies of their own."""
 
 
 MEMORY = 4
-"""Over so many readings, the present one the last, statistics are averaged: a place that is unlike
-others is so for longer than a step, and a mean scatters less."""
+"""The number of last readings over which statistics are averaged, to reduce their scatter: novel
+places last for more than one step."""
 
 
 def describe_frames(reading: Reading, context: Context) -> dict[str, Array]:
-    """What a reading of the KITTI task shows, in parts for a detector of novelty.
+    """Describes a reading of the KITTI task for a novelty detector, in separate parts.
 
-    Its `frame_statistics`, and how far the car went by the optical flow, without any learning. A
-    sensor that was trained on slow drives may take a fast one for a slow one, and so may
-    statistics: an image that has changed everywhere changes no more.
+    The parts are `frame_statistics`, and the distance of the step from optical flow. The latter
+    reveals speeds that a sensor has not been trained on. Statistics may miss them, because images
+    that have changed everywhere cannot change more.
     """
     before, present = two_frames(reading, context, jnp.result_type(float))
     distance = rough_distance(before.mean(-1), present.mean(-1))
@@ -35,20 +35,23 @@ def describe_frames(reading: Reading, context: Context) -> dict[str, Array]:
 
 
 def frame_statistics(reading: Reading, context: Context) -> Float[Array, " statistics"]:
-    """Statistics of the images that a reading of the KITTI task and those before it show.
+    """Computes statistics of the images of a reading of the KITTI task and its predecessors.
 
-    All are logarithms of mean squares, because energies of images vary by factors. The first are of
-    the whole image: brightness, contrast and change; then, of the image and of its difference from
-    the one before, at several sizes, of the slopes along both axes and of what is left when slopes
-    and straight edges are taken away, which is mostly noise (Immerkær 1996). Blur takes from the
-    finest size first. The others are of slopes in the cells of a grid: they see what kind of place
-    it is, and speed, which moves change to coarser sizes. All are one part of a detector, because
-    what is unlike is often how they are related.
+    All are logarithms of mean squares, because energies of images vary by factors:
+
+    - of the whole image: brightness, contrast and change.
+    - of the whole image, and of its difference from the previous one, at several scales: gradients
+      along both axes, and a residual without gradients and straight edges, which is mostly noise
+      (Immerkær 1996). Blur reduces the finest scale first.
+    - of gradients in the cells of a grid, which depend on the kind of place, and on the speed,
+      because speed moves change to coarser scales.
+
+    They are one part of a detector, because novelty often shows in their relations.
     """
     present = jnp.asarray(reading)
     readings = present - jnp.arange(MEMORY, dtype=present.dtype)
     each = jax.vmap(lambda one: _statistics(one, context))(jnp.maximum(readings, 0))
-    exists = (readings >= 0)[:, None]  # not all do at the start of a sequence
+    exists = (readings >= 0)[:, None]  # some are missing at the start of a sequence
     return each.mean(0, where=exists)
 
 
@@ -63,16 +66,16 @@ def _statistics(reading: Reading, context: Context) -> Float[Array, " statistics
         slopes += both
     energies = jnp.stack([(part**2).mean() for part in overall])
     cells = [_cell_energies(part) for part in slopes]
-    # One, about the square of how exact bytes are, keeps an even image from minus infinity.
+    # Adding 1, about the squared resolution of bytes, keeps uniform images finite.
     return jnp.log1p(jnp.concatenate([energies, *cells]))
 
 
 def _sizes(image: Float[Array, "h w c"]) -> list[Float[Array, "_ _ c"]]:
-    """The image, and means of 2 × 2 pixels of it, and of these, and so on."""
+    """Returns the image at `LEVELS` scales, by repeated means of 2 × 2 pixels."""
     sizes = [image]
     while len(sizes) < LEVELS:
         height, width = (size // 2 for size in sizes[-1].shape[:2])
-        whole = sizes[-1][: 2 * height, : 2 * width]  # without an odd row or column at the end
+        whole = sizes[-1][: 2 * height, : 2 * width]  # drop an odd last row or column
         sizes.append(whole.reshape(height, 2, width, 2, -1).mean((1, 3)))
     return sizes
 
@@ -87,7 +90,7 @@ def _cell_energies(image: Float[Array, "h w c"]) -> Float[Array, " cells"]:
 
 
 def _means(size: int, parts: int) -> Float[np.ndarray, "parts size"]:
-    """The matrix that takes the means of consecutive parts of a vector, about equally long."""
+    """Returns the matrix for the means of consecutive parts of a vector, about equally long."""
     numbers = np.arange(size) * parts // size
     members = numbers == np.arange(parts)[:, None]
     return members / np.maximum(members.sum(1, keepdims=True), 1)

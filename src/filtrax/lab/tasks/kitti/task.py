@@ -1,4 +1,4 @@
-"""The KITTI task: a car, its cameras, and where it is."""
+"""The KITTI task: visual odometry of a car."""
 
 import dataclasses
 import functools
@@ -33,38 +33,38 @@ PERTURBATIONS = (
     (0.0, 0.0, 0.0, -5.09878697, 2.4157549),
     (0.0, 0.0, 0.0, 1.13696468, 7.36979061),
 )
-"""The paper's draws of what is not known at the start: speed and heading rate."""
+"""The paper's random perturbations of the initial state: of speed and heading rate only."""
 
 
 @dataclasses.dataclass(frozen=True)
 class KittiTask(AbstractTask):
-    """A car drives, and its cameras show how fast it goes and turns; where is it?
+    """Visual odometry: the pose of a car from images that show its speed and heading rate.
 
-    The drives are KITTI's, or generated streets along KITTI's paths, or along those of a driver
-    model. A data set is windows of them (`filtrax.lab.tasks.kitti.windows`), whose inputs are the
-    time steps. Positions are those of the drive, but models make no use of where it begins.
+    Drives are KITTI's, or generated streets along KITTI's paths, or along those of a driver model.
+    Data are windows of drives (`filtrax.lab.tasks.kitti.windows`), whose inputs are the time steps.
+    Positions are those of the drive, but models do not depend on its origin.
 
     **Attributes:**
 
     - `root`: a folder in KITTI's layout; if empty, streets are generated.
-    - `poses`: a folder with the pose files that generated streets follow; if empty, a driver
-      model makes up eleven drives.
-    - `split`: which drive is tested ("fold"), how one drive is cut ("frames"), or which part of one
-      tests what was trained elsewhere ("part").
-    - `velocities`: those of a frame are the motion to the next one ("forward", as in the paper)
-      or the one from the frame before, which the difference image shows ("aligned").
-    - `mirrored`, `mirrored_test`: whether training and validation, and whether the test, also see
-      each camera's images mirrored.
-    - `cameras`: names like "image_2"; if empty, the colour pair, or what there is.
-    - `image_size`: height and width to which images are made smaller.
-    - `num_steps`: of a window, which has one more frame.
-    - `windows_per_variant`: how many windows for training are drawn from each drive, for each
-      camera, mirrored or not.
-    - `test_stride`, `most_test_windows`: frames between the starts of windows that test, and their
-      largest number for each camera, mirrored or not.
-    - `num_frames`: of each drive that is generated; if 0, as many as its pose file has.
-    - `augmentation`: how training windows are changed, which is not at all by default.
-    - `seed`: of windows, and of streets.
+    - `poses`: a folder with pose files for generated streets; if empty, eleven drives of a driver
+      model are generated.
+    - `split`: the drive to test on ("fold"), the parts of one drive ("frames"), or a part of a
+      drive to test models that were trained elsewhere ("part").
+    - `velocities`: velocities of a frame belong to the motion to the next frame ("forward", as in
+      the paper), or from the previous frame ("aligned"), which the difference image shows.
+    - `mirrored`, `mirrored_test`: add mirrored windows to training and validation, and to the test.
+    - `cameras`: names like "image_2"; if empty, the colour pair, or those that there are.
+    - `image_size`: height and width to which images are resized.
+    - `num_steps`: the number of steps of a window, which has one more frame.
+    - `windows_per_variant`: the number of training windows for each drive and camera, and for each
+      mirrored camera.
+    - `test_stride`, `most_test_windows`: the number of frames between the starts of test windows,
+      and the largest number of these windows for each camera, and each mirrored camera.
+    - `num_frames`: the largest number of frames of generated drives; 0 for all frames of a pose
+      file, or the driver model's default.
+    - `augmentation`: random changes of training windows; none by default.
+    - `seed`: the seed of windows and streets.
     """
 
     kind: ClassVar[str] = "kitti"
@@ -113,7 +113,7 @@ class KittiTask(AbstractTask):
 
     @property
     def observation_space(self) -> Space:
-        """What the components of a measurement mean."""
+        """The space of observations: speed and heading rate."""
         return Space(("speed", "rate"), angles={"rate": 360.0})
 
     @property
@@ -122,13 +122,13 @@ class KittiTask(AbstractTask):
         return Features(space, scale={name: SCALES[name] for name in space.names})
 
     def drive_names(self) -> list[str]:
-        """The names of all drives."""
+        """Returns the names of all drives."""
         if self.root:
             return files.drive_names(self.root)
         return _streets().street_names(self.poses)
 
     def drive(self, name: str) -> Drive:
-        """A drive by its name. Drives are read or generated once, for all tasks that have them."""
+        """Reads or generates a drive by its name; drives are cached for all tasks."""
         if self.root:
             return _read(self.root, name, self.image_size, self.cameras)
         return _generate(
@@ -136,7 +136,7 @@ class KittiTask(AbstractTask):
         )
 
     def windows(self, split: str) -> list[Window]:
-        """The windows of a split, as parts of drives whose images are not copied."""
+        """Returns the windows of a split, which refer to drives without copying images."""
         check_known("`split` must be one of a data set's", {split} - {*SPLITS}, SPLITS)
         cutting = Cutting(
             self.num_steps,
@@ -151,14 +151,14 @@ class KittiTask(AbstractTask):
         return self.split.windows(split, names, self.drive, cutting, mirrored=mirrored)
 
     def num_sequences(self, split: str) -> int:
-        """How many windows a split has; drives must be read for it."""
+        """Returns the number of windows of a split; this reads or generates its drives."""
         return len(self.windows(split))
 
     def data(self, split: str) -> Trajectory:
         return trajectories(self.windows(split), self.num_steps)
 
     def details(self, data: Trajectory) -> Details:
-        """Nothing: neither what is visible nor the true process noise is known."""
+        """Returns empty details: neither visibility nor true process noise is known."""
         del data
         return Details()
 
@@ -172,7 +172,7 @@ class KittiTask(AbstractTask):
 
     @property
     def shape(self) -> "KittiTask":
-        """Folds have equally many windows each, unless drives are too short for their share."""
+        """The task with the default fold; all folds have equally many windows of long drives."""
         split = Fold() if isinstance(self.split, Fold) else self.split
         return dataclasses.replace(self, split=split, seed=0)
 
@@ -182,7 +182,7 @@ class KittiTask(AbstractTask):
     def scores(
         self, data: Trajectory, differences: Float[np.ndarray, "*b n t x"]
     ) -> dict[str, Float[np.ndarray, "*b n"]]:
-        """How far off the pose is at the end, for each metre driven."""
+        """Returns the errors of the final pose per metre driven."""
         translation, rotation = end_errors(data.initial, data.states, differences)
         return {"translation_error": translation, "rotation_error": rotation}
 
@@ -192,11 +192,11 @@ class KittiTask(AbstractTask):
         return np.broadcast_to(images, (*images.shape[:3], 3))
 
     def view(self) -> View | None:
-        """None: the camera looks from where the car is, not at it."""
+        """Returns None, because images do not show the car."""
         return None
 
     def _num_channels(self) -> int:
-        """Of the images; streets have colours."""
+        """Returns the number of image channels, which is 3 for generated streets."""
         if not self.root:
             return 3
         name = self.drive_names()[0] if isinstance(self.split, Fold) else self.split.sequence
@@ -224,7 +224,7 @@ def _generate(
 
 
 def _streets() -> Any:
-    # Loaded where it is needed: whoever has recorded drives needs no renderer.
+    # Imported lazily, because recorded drives need no renderer.
     from filtrax.lab.tasks.kitti import streets
 
     return streets

@@ -1,7 +1,7 @@
-"""Sequences of equal length, cut from drives: which ones train, validate and test.
+"""Windows: sequences of equal length, cut from drives, and their splits.
 
-A window of T steps has T + 1 frames. Its initial state is that of the first frame, and the
-reading of step t is the number t: the images t and t + 1 of the window are what it shows.
+A window of T steps has T + 1 frames. Its initial state is that of the first frame. The reading of
+step t is the index t, which stands for the images t and t + 1 of the window.
 """
 
 import dataclasses
@@ -20,13 +20,13 @@ from filtrax.lab.tasks.kitti.recordings.drives import Drive
 from filtrax.trajectory import Trajectory
 
 INITIAL_COVARIANCE = np.diag([0.01, 0.01, 0.01, 25.0, 25.0])
-"""Of the belief before the first step: the pose is known, the velocities are not."""
+"""The covariance of the initial belief: the pose is known, the velocities are not."""
 
 VALIDATION_PART = 7
-"""One of so many windows of the training drives is for validation, as in the paper."""
+"""One out of this many windows of the training drives is for validation, as in the paper."""
 
 Reader = Callable[[str], Drive]
-"""Gives a drive by its name."""
+"""Returns a drive by its name."""
 
 
 class Track(NamedTuple):
@@ -37,13 +37,13 @@ class Track(NamedTuple):
 
     @property
     def known(self) -> range:
-        """The frames whose states have velocities."""
+        """The frames with known velocities."""
         frames = np.flatnonzero(np.isfinite(self.states).all(-1))
         return range(int(frames[0]), int(frames[-1]) + 1) if frames.size else range(0)
 
 
 class Window(NamedTuple):
-    """A part of a drive, seen by one camera, perhaps mirrored; `start` is its first frame."""
+    """A part of a drive, seen by one camera, possibly mirrored; `start` is its first frame."""
 
     track: Track
     camera: str
@@ -53,14 +53,14 @@ class Window(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Cutting:
-    """How windows are cut from drives.
+    """The settings for cutting windows from drives.
 
-    - `num_steps`: of a window.
+    - `num_steps`: the number of steps of a window.
     - `velocities`: as in `filtrax.lab.tasks.kitti.motion`.
-    - `per_variant`: how many windows are drawn for each camera, mirrored or not.
-    - `stride`: frames between the starts of windows that are not drawn.
-    - `most`: the largest number of these for each camera, mirrored or not.
-    - `seed`: of the draws. Those of a drive depend on nothing else.
+    - `per_variant`: the number of random windows for each camera, and each mirrored camera.
+    - `stride`: the number of frames between the starts of regular windows.
+    - `most`: the largest number of regular windows for each camera, and each mirrored camera.
+    - `seed`: the seed of random windows, which depend on seed, drive and camera only.
     """
 
     num_steps: int
@@ -71,7 +71,7 @@ class Cutting:
     seed: int
 
     def drawn(self, drive: Drive, *, mirrored: bool) -> Iterator[Window]:
-        """Windows with distinct random starts, others for each camera, mirrored or not."""
+        """Yields windows with distinct random starts, drawn separately for each variant."""
         track, starts = self._track(drive)
         for number, (camera, flipped) in enumerate(_variants(drive, mirrored)):
             generator = np.random.default_rng([self.seed, zlib.crc32(drive.name.encode()), number])
@@ -80,7 +80,7 @@ class Cutting:
                 yield Window(track, camera, flipped, starts[int(start)])
 
     def regular(self, drive: Drive, *, mirrored: bool) -> Iterator[Window]:
-        """Windows at regular distances; where they are too many, some that cover the drive."""
+        """Yields windows at regular distances; if there are more than `most`, an even selection."""
         track, starts = self._track(drive)
         starts = starts[:: self.stride]
         chosen = np.linspace(0, len(starts) - 1, min(len(starts), self.most)).round().astype(int)
@@ -89,7 +89,7 @@ class Cutting:
                 yield Window(track, camera, flipped, starts[int(number)])
 
     def _track(self, drive: Drive) -> tuple[Track, range]:
-        """The states of a drive, and where windows can start."""
+        """Returns the states of a drive, and the possible starts of windows."""
         track = Track(drive, motion.states(drive.poses, drive.times, self.velocities))
         starts = track.known[: max(len(track.known) - self.num_steps, 0)]
         if not starts:
@@ -107,10 +107,10 @@ def _variants(drive: Drive, mirrored: bool) -> list[tuple[str, bool]]:
 
 @dataclasses.dataclass(frozen=True)
 class Fold:
-    """One drive is for the test, all others train: the paper's cross-validation.
+    """A fold of the paper's cross-validation: test on one drive, train on all others.
 
-    Windows for validation are drawn from the training drives like those that train, and may
-    overlap them, as in the paper.
+    Validation windows are drawn from the training drives, too, and may overlap training windows,
+    as in the paper.
     """
 
     kind: ClassVar[str] = "fold"
@@ -119,7 +119,7 @@ class Fold:
     def windows(
         self, split: str, names: Sequence[str], read: Reader, cutting: Cutting, *, mirrored: bool
     ) -> list[Window]:
-        """The windows of a split of the named drives."""
+        """Returns the windows of a split, cut from the named drives."""
         check_known("`split.test` must name a drive", {self.test} - {*names}, list(names))
         if split == "test":
             return [*cutting.regular(read(self.test), mirrored=mirrored)]
@@ -138,9 +138,9 @@ class Fold:
 
 @dataclasses.dataclass(frozen=True)
 class Frames:
-    """One drive, cut in time: no frame is in two splits.
+    """One drive cut in time, so that no frame is in two splits.
 
-    Each split is given by its first frame and the first one after it.
+    Each split is a range of frames [first, stop).
     """
 
     kind: ClassVar[str] = "frames"
@@ -161,7 +161,7 @@ class Frames:
     def windows(
         self, split: str, names: Sequence[str], read: Reader, cutting: Cutting, *, mirrored: bool
     ) -> list[Window]:
-        """The windows of a split of the named drives."""
+        """Returns the windows of a split, cut from the named drive."""
         unknown = {self.sequence} - {*names}
         check_known("`split.sequence` must name a drive", unknown, list(names))
         part = read(self.sequence).frames(*getattr(self, split))
@@ -171,7 +171,7 @@ class Frames:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Frames of one drive, all of them for the test of what was trained elsewhere."""
+    """Frames of one drive, to test models that were trained on other data."""
 
     kind: ClassVar[str] = "part"
     sequence: str = "00"
@@ -180,7 +180,7 @@ class Part:
     def windows(
         self, split: str, names: Sequence[str], read: Reader, cutting: Cutting, *, mirrored: bool
     ) -> list[Window]:
-        """The windows of the test, which is all that there is."""
+        """Returns the test windows; raises for other splits."""
         if split != "test":
             raise ValueError(
                 f"A part of a drive is for the test alone, but {split} was asked for: train with "
@@ -193,7 +193,7 @@ class Part:
 
 
 def trajectories(windows: Sequence[Window], num_steps: int) -> Trajectory:
-    """A data set of windows. Images are copied once, from where the drives have them."""
+    """Makes trajectories of windows, and copies their images."""
     shape = _image_shape(windows)
     count = len(windows)
     frames = np.empty((count, num_steps + 1, *shape), np.uint8)
@@ -210,8 +210,7 @@ def trajectories(windows: Sequence[Window], num_steps: int) -> Trajectory:
         readings=jnp.tile(jnp.arange(num_steps), (count, 1)),
         inputs=jnp.asarray(steps),
         states=jnp.asarray(states[:, 1:]),
-        # Images stay where they are until a program needs them: on a device they are moved to,
-        # and not copied from one place there to another.
+        # Keep images on the host until a program needs them, to avoid copies on the device.
         context={"frames": frames, "mirrored": np.asarray([w.mirrored for w in windows])},
     )
 

@@ -1,8 +1,8 @@
-"""Whether simulated pushes are as uncertain as real ones.
+"""Compares the uncertainty of simulated and real pushes.
 
-What is compared is how far pushes end from where the physics says, with c and μ of the object. For
-real pushes these were fitted, together with a registration; for simulated ones they are those about
-which the simulator draws.
+It compares the deviations of the ends of pushes from the physics with the object's c and μ. For
+real pushes, these are fitted together with a registration; for simulated pushes, they are the means
+of the simulator's distribution.
 """
 
 import dataclasses
@@ -22,14 +22,14 @@ from filtrax.lab.tasks.pushing.simulator import PUSH_STEPS
 
 QUANTILES = (50, 75, 90)
 SEQUENCES_PER_OBJECT, NUM_STEPS = 200, 50
-"""Of sequences that are compared with real pushes: nearly a thousand pushes of each object."""
+"""Sizes of the simulated data: nearly a thousand pushes of each object."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
     """Errors of the physics on real and on simulated pushes of one object.
 
-    Quantiles (`QUANTILES`) of translations in mm, in the first row, and of rotations in degrees.
+    Rows are `QUANTILES` of the errors of translation in mm, and of rotation in degrees.
     """
 
     name: str
@@ -39,14 +39,14 @@ class Agreement:
 
     @property
     def ratios(self) -> Float[np.ndarray, "2 quantiles"]:
-        """1 where they agree."""
+        """The ratios of simulated to real errors; 1 is perfect agreement."""
         return self.simulated / self.real
 
 
 def compare(
     names: Sequence[str], real: Sequence[Float[np.ndarray, "_ 3"]], seed: int = 0
 ) -> tuple[Agreement, ...]:
-    """Compares errors of real pushes of these objects with those of simulated ones."""
+    """Compares the errors of real pushes of objects with those of simulated pushes."""
     sequences = make_sequences(
         "test",
         num_sequences=SEQUENCES_PER_OBJECT * len(names),
@@ -65,7 +65,7 @@ def compare(
 
 
 def pushes_of(sequences: Sequences) -> Pushes:
-    """The whole pushes of sequences, as a table of their ends in the data set's own frame."""
+    """Extracts complete pushes from sequences, with their ends in the frame of the data set."""
     pushing = np.asarray(sequences.pushes)
     began = pushing[:, 1:-PUSH_STEPS] & ~pushing[:, : -PUSH_STEPS - 1]
     sequence, moment = np.nonzero(began)
@@ -85,14 +85,14 @@ def pushes_of(sequences: Sequences) -> Pushes:
 
 
 def simulated_calibrations(names: Sequence[str]) -> Calibration:
-    """What the simulator draws about, with a leading axis of objects."""
+    """Returns the means of the simulator's parameters, with a leading axis of objects."""
     frictions = [real_friction(name)[0] for name in names]
     friction = jax.tree.map(lambda *leaves: jnp.stack(leaves), *frictions)
     return Calibration(friction, jnp.zeros((len(names), 3)))
 
 
 def errors(groups: Groups, calibration: Calibration) -> list[Float[np.ndarray, "_ 3"]]:
-    """How far pushes end from where the physics says, for each object."""
+    """Returns the deviations of the ends of pushes from the physics, for each object."""
     ends = predict(groups, calibration).astype(np.float64)
     differences = wrapped_difference(np.asarray(groups.ends, np.float64), ends)
     return [
@@ -102,7 +102,7 @@ def errors(groups: Groups, calibration: Calibration) -> list[Float[np.ndarray, "
 
 
 def error_quantiles(errors: Float[np.ndarray, "pushes 3"]) -> Float[np.ndarray, "2 quantiles"]:
-    """Of translations and of rotations."""
+    """Returns quantiles of the absolute errors of translation and rotation."""
     lengths = np.stack([np.hypot(errors[:, 0], errors[:, 1]), np.abs(errors[:, 2])])
     return np.percentile(lengths, QUANTILES, axis=1).T
 

@@ -1,7 +1,7 @@
 """The three branches of the pushing task's network (Kloss et al. 2021, pushing appendix).
 
-Sizes and layers are those of the reference code. With smaller images one kernel is smaller, and
-poolings that would leave too little are left out.
+Sizes and layers are those of the reference code. For smaller images, one kernel is smaller, and
+pooling is skipped if its output would be too small.
 """
 
 import math
@@ -19,13 +19,13 @@ from filtrax.networks import ChannelNorm, Perceptron
 ROTATION_FEATURES, CONTACT_FEATURES = 64, 128
 
 ROTATION_UNIT = 30.0
-"""What the network counts rotations in, in degrees."""
+"""The unit of rotations in the network's output, in degrees."""
 
 Pixel = Float[Array, " 2"]
 
 
 class PositionBranch(eqx.Module):
-    """Scores of how much a pixel belongs to the object, at about half the size of the image."""
+    """Scores that pixels belong to the object, at about half the size of the image."""
 
     down: tuple[Convolution, ...]
     up: tuple[Convolution, ...]
@@ -35,7 +35,7 @@ class PositionBranch(eqx.Module):
     def __init__(self, image_size: tuple[int, int]):
         self.down = (Convolution(7, 6, 8), Convolution(5, 8, 16), Convolution(3, 16, 32))
         coarsest = _coarsest(self.down, image_size)
-        # 13 in the reference; no more than lets each place see all others along the shorter side.
+        # 13 in the reference, but not more than covers the whole shorter side.
         reach = min(13, 2 * min(coarsest) + 1)
         depths = ((reach, 32, 16), (3, 16, 8), (3, 8, 1))
         self.up = tuple(Convolution(*depth, transposed=True) for depth in depths)
@@ -43,7 +43,7 @@ class PositionBranch(eqx.Module):
         self.image_size = image_size
 
     def __call__(self, image: Float[Array, "h w 6"]) -> Float[Array, "rows columns"]:
-        # Pooling first and ReLU afterwards is the same, and less to do.
+        # ReLU after pooling is equivalent and faster.
         first = self.norms[0](jax.nn.relu(max_pool(self.down[0](image), 2, "SAME")))
         second = self.norms[1](jax.nn.relu(max_pool(self.down[1](first), 2, "SAME")))
         third = self.norms[2](jax.nn.relu(max_pool(self.down[2](second), 4, "SAME")))
@@ -60,18 +60,18 @@ class PositionBranch(eqx.Module):
         return self.up[2].size_after((height // 2, width // 2))
 
     def mean_pixel(self, logits: Float[Array, "rows columns"]) -> Pixel:
-        """The mean of all pixels, weighted by the softmax of the scores in full size."""
+        """Returns the mean of all pixels, weighted by the softmax of the scores at full size."""
         height, width = self.image_size
         scores = resize(logits[:, :, None], self.image_size)[:, :, 0]
         weights = jax.nn.softmax(scores.ravel()).reshape(height, width)
         columns, rows = (np.arange(n) + 0.5 - n / 2 for n in (width, height))
-        # Sums and not products of matrices, which a GPU would round to a tenth of a pixel.
+        # Sums instead of matrix products, which GPUs round to a tenth of a pixel.
         along = (weights.sum(0) * columns.astype(weights.dtype)).sum()
         return jnp.stack([along, (weights.sum(1) * rows.astype(weights.dtype)).sum()])
 
 
 class RotationBranch(eqx.Module):
-    """How far the object has turned between two glimpses, of which it sees the difference."""
+    """The rotation of the object between two glimpses, from their difference."""
 
     convolutions: tuple[Convolution, ...]
     norms: tuple[ChannelNorm, ...]
@@ -87,7 +87,7 @@ class RotationBranch(eqx.Module):
         self.angle = dense(ROTATION_FEATURES, 1)
 
     def __call__(self, difference: Float[Array, "g g 3"]) -> tuple[Float[Array, " 64"], Scalar]:
-        """The encoding, and the rotation in degrees."""
+        """Returns the encoding, and the rotation in degrees."""
         signal = difference
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             signal = max_pool(norm(jax.nn.relu(convolution(signal))), 2, "VALID")
@@ -96,10 +96,10 @@ class RotationBranch(eqx.Module):
 
 
 class ContactBranch(eqx.Module):
-    """Where a glimpse about the pusher's tip shows contact, the normal there, and whether it will.
+    """Contact point, normal, and probability of contact, from a glimpse around the pusher's tip.
 
-    It gives the encoding, two vectors in pixels (from the tip to the contact, and along the
-    normal), and how likely contact during the coming push is.
+    It returns the encoding, two vectors in pixels (from the tip to the contact, and along the
+    normal), and the probability of contact during the coming push.
     """
 
     convolutions: tuple[Convolution, ...]
@@ -117,7 +117,7 @@ class ContactBranch(eqx.Module):
         left, pooled = size, []
         for _ in range(2):
             left -= 2
-            # Left out where the next convolution would have no window.
+            # Skip pooling if the next convolution would have no window.
             pooled.append(_pooled(left) >= 3)
             left = _pooled(left) if pooled[-1] else left
         _check_glimpse("contact_glimpse", size, left - 2)
@@ -145,17 +145,17 @@ class ContactBranch(eqx.Module):
 
 
 def _flat(signal: Array, network: Perceptron) -> Float[Array, " n"]:
-    """What convolutions gave, as dense layers see it: with the precision of these."""
+    """Flattens the output of convolutions, and casts it to the dtype of dense layers."""
     return signal.ravel().astype(network.layers[0].weight.dtype)
 
 
 def _pooled(size: int) -> int:
-    """What pooling of 3 pixels in steps of 2 leaves of a size."""
+    """Returns the size after pooling with windows of 3 pixels and stride 2."""
     return (size - 3) // 2 + 1
 
 
 def _coarsest(convolutions: tuple[Convolution, ...], image_size: tuple[int, int]):
-    """Height and width of the smallest map of the position branch."""
+    """Returns height and width of the smallest map of the position branch."""
     left = image_size
     for convolution, stride in zip(convolutions, (2, 2, 4), strict=True):
         left = convolution.size_after(left)

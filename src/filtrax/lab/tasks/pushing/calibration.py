@@ -1,4 +1,4 @@
-"""Friction and registration of real pushes: what predicts best where objects end."""
+"""Fits friction and registration to real pushes, to predict the ends of objects."""
 
 import dataclasses
 import math
@@ -29,36 +29,37 @@ LENGTH, PUSHER, REGISTRATION, CENTRE = (0,), (1,), (2, 3, 4), (5, 6)
 """Components of a calibration as a vector: ln c, ln μ, registration, centre of friction."""
 
 _PRIOR_STDS = np.asarray([math.inf, math.inf, 2.0, 2.0, 2.0, 5.0, 5.0])
-"""About zero: they matter where pushes tell nothing, as of the orientation of a circle."""
+"""Standard deviations of priors around zero, for components that pushes do not determine, such as
+the orientation of a circle."""
 
 
 class Calibration(eqx.Module):
-    """What is fitted to the pushes of an object.
+    """The parameters that are fitted to the pushes of an object.
 
     **Attributes:**
 
     - `friction`: c, μ and the centre of friction.
-    - `registration`: what must be added to measured tips (mm, mm, in the world) and to measured
-      orientations of the object (degrees), so that tips touch outlines where objects move.
+    - `registration`: offsets of measured tips (mm, mm, in the world) and measured orientations of
+      the object (degrees), such that tips touch outlines when objects move.
     """
 
     friction: Friction
     registration: Float[Array, "*b 3"]
 
     def as_vector(self) -> Float[Array, " 7"]:
-        """ln c, ln μ, and the numbers that may be negative."""
+        """Returns ln c, ln μ, registration and centre of friction as a vector."""
         logarithms = jnp.log(jnp.stack([self.friction.length, self.friction.coefficient]))
         return jnp.concatenate([logarithms, self.registration, self.friction.centre])
 
 
 def from_vector(vector: Float[Array, " 7"]) -> Calibration:
-    """The inverse of `Calibration.as_vector`."""
+    """Inverts `Calibration.as_vector`."""
     positive = jnp.exp(vector[:2])
     return Calibration(Friction(positive[0], positive[1], vector[5:]), vector[2:5])
 
 
 def even_pressure(shape: Shape) -> Calibration:
-    """The same pressure everywhere, and measurements as they are."""
+    """Returns the calibration for even pressure, without any registration."""
     coefficient = jnp.asarray(COEFFICIENT, shape.even_pressure_length.dtype)
     friction = Friction(shape.even_pressure_length, coefficient, jnp.zeros_like(shape.centroid))
     return Calibration(friction, jnp.zeros(3, shape.centroid.dtype))
@@ -74,7 +75,7 @@ def predicted_end(
     disturb: Disturbance | None = None,
     key: Key | None = None,
 ) -> Float[Array, " 3"]:
-    """Where an object of the data set ends after a straight push, in the data set's frame."""
+    """Predicts the final pose of an object after a straight push, in the data set's frame."""
     offset, turn = calibration.registration[:2], calibration.registration[2]
     pose = from_data_set(shape, jnp.append(start[:2], start[2] + turn))
     path = straight_path(tips[0] + offset, tips[1] + offset, num_steps)
@@ -87,12 +88,12 @@ def predicted_end(
 
 @dataclasses.dataclass(frozen=True)
 class Groups:
-    """Pushes by object, with as many places for each object; unused places have weight 0."""
+    """Pushes by object, padded to the same number for each object; padding has weight 0."""
 
     names: tuple[str, ...]
     shapes: Shape
     indices: Int[np.ndarray, "shapes places"]
-    """Of the pushes in their table."""
+    """The indices of the pushes in their table."""
     weights: Float[np.ndarray, "shapes places"]
     starts: Float[Array, "shapes places 3"]
     ends: Float[Array, "shapes places 3"]
@@ -101,7 +102,7 @@ class Groups:
 
 
 def grouped(pushes: Pushes, shapes: Mapping[str, Shape], chosen: np.ndarray) -> Groups:
-    """The chosen pushes (a mask) by the objects of the table."""
+    """Groups the pushes that the mask `chosen` selects by object."""
     names = tuple(name for name in shapes if (pushes.shapes == name).any())
     members = [np.flatnonzero(chosen & (pushes.shapes == name)) for name in names]
     places = max(map(len, members))
@@ -124,7 +125,7 @@ def grouped(pushes: Pushes, shapes: Mapping[str, Shape], chosen: np.ndarray) -> 
 def predict(
     groups: Groups, calibration: Calibration, corrections: Correction | None = None
 ) -> Float[np.ndarray, "shapes places 3"]:
-    """Ends of all pushes; `corrections` has a leading axis of objects."""
+    """Predicts the ends of all pushes; `corrections` have a leading axis of objects."""
     ends = _predict(
         groups.shapes, groups.starts, groups.tips, calibration, groups.num_steps, corrections
     )
@@ -141,7 +142,7 @@ def _predict(shapes, starts, tips, calibration, num_steps, corrections):
 
 
 SCALES = (4.0, 4.0, 4.0, 2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
-"""Of errors that count, in mm and degrees, in the iterations of a fit."""
+"""The scale s of the robust loss, in mm and degrees, for each iteration of a fit."""
 
 
 def fit(
@@ -152,11 +153,11 @@ def fit(
 ) -> Calibration:
     """Fits components of a calibration to the pushes of each object.
 
-    Minimized is Σ ln(1 + |Δp|²/s²) + ln(1 + Δθ²/s²), which pushes that slipped off do not
-    dominate, by Levenberg's and Marquardt's method with weights 1/(1 + e²/s²). The scale s
-    decreases, so that a bad start is no matter.
+    It minimizes Σ ln(1 + |Δp|²/s²) + ln(1 + Δθ²/s²), which is robust to pushes that slipped off,
+    by Levenberg-Marquardt with weights 1/(1 + e²/s²). The scale s decreases over iterations, for
+    convergence from bad starts.
     """
-    # Steps of twice the length are exact enough to compare calibrations.
+    # Steps of twice the length are accurate enough for a fit.
     steps = max(groups.num_steps // 2, 1)
     vectors = np.asarray(jax.vmap(Calibration.as_vector)(calibration), np.float64)
     damping = np.full(len(vectors), 1e-3)
@@ -186,7 +187,7 @@ def _errors_and_slopes(
         num_steps,
     )
     errors = wrapped_difference(np.asarray(ends, np.float64), np.asarray(groups.ends))
-    # Where a push just slips off a corner, the slope of its end is no guide.
+    # Clip derivatives, which are huge for pushes that just slip off a corner.
     return errors, np.clip(np.asarray(slopes, np.float64), -300.0, 300.0)
 
 
@@ -211,7 +212,7 @@ def _losses(groups: Groups, errors: np.ndarray, vectors: np.ndarray, scale: floa
 
 
 def _squared_errors(errors: np.ndarray) -> np.ndarray:
-    """Squared lengths of translations and of rotations."""
+    """Returns squared errors of translation and rotation."""
     return np.stack([(errors[..., :2] ** 2).sum(-1), errors[..., 2] ** 2], -1)
 
 

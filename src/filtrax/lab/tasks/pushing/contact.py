@@ -1,8 +1,8 @@
-"""A pusher with a round tip that moves an object, in small steps.
+"""Pushes of an object by a round tip, simulated in small steps.
 
-Each step moves the tip, looks how deep it is in the object, and moves the object by what `physics`
-says until the tip just touches it again. Without contact the object stays. Poses are (x, y,
-orientation) of the object's frame in the world, in mm and degrees.
+Each step moves the tip, determines its depth in the object, and moves the object by `physics` until
+the tip just touches it again. Without contact the object rests. Poses are (x, y, orientation) of
+the object's frame in the world, in mm and degrees.
 """
 
 from collections.abc import Callable
@@ -27,21 +27,20 @@ from filtrax.lab.tasks.pushing.physics import (
 from filtrax.lab.tasks.pushing.shapes import TIP_RADIUS, Shape, distance_and_normal, rotated
 
 STEP = 0.4
-"""Length in mm of the steps of a simulation."""
+"""The length of simulated steps in mm."""
 
 Disturbance = Callable[[Touch, Push, Key], Float[Array, " 3"]]
-"""What is added to the motion of a small step by chance, in the frame of the object."""
+"""A random addition to the motion of a small step, in the frame of the object."""
 
 
 class Friction(eqx.Module):
-    """Between object and table, and between object and pusher.
+    """Friction between object and table, and between object and pusher.
 
     **Attributes:**
 
     - `length`: c in mm, the largest moment of the table's friction divided by its largest force.
     - `coefficient`: μ of the pusher.
-    - `centre`: where the centre of friction is in the object's frame, in mm; at its origin if the
-      pressure is even.
+    - `centre`: the centre of friction in the object's frame, in mm; the origin for even pressure.
     """
 
     length: Float[Array, "*b"] = eqx.field(converter=as_float)
@@ -50,14 +49,14 @@ class Friction(eqx.Module):
 
 
 class Contact(NamedTuple):
-    """An object and a pusher after each small step."""
+    """The state of object and pusher after each small step."""
 
     pose: Float[Array, "*t 3"]
     tip: Float[Array, "*t 2"]
     point: Float[Array, "*t 2"]
-    """Where the object is touched, in the world; the tip without contact."""
+    """The contact point in the world; the tip without contact."""
     normal: Float[Array, "*t 2"]
-    """Inward, in the world; zero without contact."""
+    """The inward normal in the world; zero without contact."""
     touches: Bool[Array, "*t"]
     sticks: Bool[Array, "*t"]
 
@@ -73,20 +72,20 @@ def push_along(
     disturb: Disturbance | None = None,
     key: Key | None = None,
 ) -> Contact:
-    """Moves the tip along a path; gives what is after each of its points but the first.
+    """Moves the tip along a path; returns the state after each point but the first.
 
-    If the tip is inside of the object at the start, which measured poses allow, it is taken to
-    touch it there.
+    If the tip starts inside of the object, as measured poses may imply, it is assumed to touch it
+    there.
 
     Args:
-        shape: one object.
-        pose: of the object's frame.
-        tips: places of the middle of the tip, about `STEP` from each other.
-        friction: of this push.
-        tip_radius: in mm.
+        shape: the shape of one object.
+        pose: the initial pose of the object's frame.
+        tips: positions of the tip's centre, about `STEP` apart.
+        friction: the friction of this push.
+        tip_radius: the radius of the tip in mm.
         correct: a learned correction of each small motion, in the frame of the object.
-        disturb: a random one, which needs a key.
-        key: for `disturb`.
+        disturb: a random addition to each small motion, which needs a key.
+        key: the key for `disturb`.
     """
     if (disturb is None) != (key is None):
         raise ValueError("`disturb` and `key` must be given together, got only one of them.")
@@ -113,17 +112,17 @@ def push_along(
 
 
 class Nearest(NamedTuple):
-    """The point of an outline that is nearest to a place, in the world."""
+    """The point of an outline nearest to a position, in the world."""
 
     distance: Scalar
-    """Of the place, negative inside."""
+    """The signed distance of the position, negative inside."""
     point: Float[Array, " 2"]
     normal: Float[Array, " 2"]
-    """Inward."""
+    """The inward normal."""
 
 
 def nearest(shape: Shape, pose: Float[Array, " 3"], place: Float[Array, " 2"]) -> Nearest:
-    """Where an object would be touched from a place."""
+    """Returns the point of an object's outline nearest to a position."""
     distance, inward = distance_and_normal(shape, rotated(place - pose[:2], -pose[2]))
     normal = rotated(inward, pose[2])
     return Nearest(distance, place + distance * normal, normal)
@@ -132,7 +131,7 @@ def nearest(shape: Shape, pose: Float[Array, " 3"], place: Float[Array, " 2"]) -
 def straight_path(
     start: Float[Array, " 2"], end: Float[Array, " 2"], num_steps: int
 ) -> Float[Array, "t 2"]:
-    """Evenly spaced points from start to end, both among them."""
+    """Returns evenly spaced points from start to end, both included."""
     shares = jnp.linspace(0.0, 1.0, num_steps + 1, dtype=start.dtype)
     return start[None] + shares[:, None] * (end - start)[None]
 
@@ -140,16 +139,16 @@ def straight_path(
 def _touch(
     shape: Shape, pose: Array, before: Array, tip: Array, radius: Array, friction: Friction
 ) -> tuple[Touch, Array]:
-    """How the tip presses when it moves to a place, in the object's frame, and whether it does.
+    """Returns the touch of a tip that moves, in the object's frame, and True if there is contact.
 
-    Along the normal it presses by its depth, so that steps leave no error to the next ones.
+    The displacement along the normal is the depth of the tip, so that errors do not accumulate.
     """
     middle = rotated(tip - pose[:2], -pose[2])
     ahead = rotated(tip - before, -pose[2])
     distance, inward = distance_and_normal(shape, middle)
     depth = jnp.maximum(radius - distance, 0.0)
     forward = ahead @ inward
-    # The tip drags the surface along in that part of the step in which it touches it.
+    # The tip drags the surface along only for the part of the step in which it touches.
     late = forward > depth
     share = jnp.where(late, depth / jnp.where(late, forward, 1.0), 1.0)
     sideways = turned_left(inward)
@@ -165,7 +164,7 @@ def _touch(
 
 
 def _moved(pose: Array, centre: Array, motion: Array) -> Array:
-    """The pose after a motion of the centre of friction, in the frame of the object."""
+    """Moves a pose by a motion of the centre of friction, in the frame of the object."""
     turned = pose[2] + motion[2]
     place = pose[:2] + rotated(centre + motion[:2], pose[2]) - rotated(centre, turned)
     return jnp.append(place, turned)

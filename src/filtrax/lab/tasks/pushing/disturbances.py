@@ -1,13 +1,13 @@
-"""What makes real pushes differ from the physics, as numbers that were fitted to real pushes.
+"""Random deviations of pushes from the physics, fitted to real pushes.
 
-Under an object, pressure and friction change from place to place and from push to push, and within
-one push the object does not follow the limit surface exactly. `of_sequence` draws c and μ of a
-sequence of pushes. `disturbed` draws those of one of its pushes, a centre of friction, and a
-turning about the contact and a sliding along the tip that are partly the same all along the push
-and partly new in each small step. They are larger where the contact slides.
+Pressure and friction vary with the position and between pushes, and within one push the object does
+not follow the limit surface exactly. `of_sequence` draws c and μ of a sequence of pushes.
+`disturbed` draws those of one of its pushes, its centre of friction, and rotations about the
+contact and slides along the tip, which are partly constant during the push and partly new in each
+small step. They are larger while the contact slides.
 
-The numbers were found by `benchmarks/pushing_simulator.py`. They are frozen, like those of
-`simulator`: whatever was trained on simulated pushes rests on them.
+The numbers were fitted by `benchmarks/pushing_simulator.py`. Like those of `simulator`, they must
+not change, because trained models and records depend on them.
 """
 
 import dataclasses
@@ -29,15 +29,15 @@ from filtrax.lab.tasks.pushing.shapes import NAMES
 
 
 class Spread(eqx.Module):
-    """How much pushes of one object differ from each other.
+    """Standard deviations of the differences between pushes of one object.
 
     **Attributes:**
 
-    - `length`, `coefficient`: standard deviations of ln c and ln μ.
-    - `centre`: of the centre of friction along both axes, in mm.
-    - `slide`: of the sliding along the tip, in mm for each mm of the push.
-    - `spin`: of the turning about the contact, in degrees for each mm of the push.
-    - `tail`: of the logarithm of a factor for all of these, drawn once for each push.
+    - `length`, `coefficient`: those of ln c and ln μ.
+    - `centre`: that of the centre of friction along both axes, in mm.
+    - `slide`: that of slides along the tip, in mm per mm of the push.
+    - `spin`: that of rotations about the contact, in degrees per mm of the push.
+    - `tail`: that of the logarithm of a factor on all of these, drawn once per push.
     """
 
     length: Float[Array, "*b"]
@@ -62,23 +62,23 @@ _REAL = {
     "hex": (40.3, 0.205, 0.305, 0.258, 2.728, 0.016, 0.024, 1.098),
     "butter": (37.6, 0.294, 0.130, 0.181, 3.359, 0.019, 0.036, 0.523),
 }
-"""Fitted to pushes on the surface "abs": c and μ to where they end, the spreads to the quantiles of
-how far they end from where the physics says."""
+"""Numbers fitted to pushes on the surface "abs": c and μ to their ends, spreads to the quantiles of
+the deviations of ends from the physics."""
 
 
 def real_friction(name: str) -> tuple[Friction, Spread]:
-    """The friction of an object on the surface "abs", and how much it differs among pushes."""
+    """Returns the friction of an object on the surface "abs", and its spread between pushes."""
     check_known("An object must be one of the data set", {name} - {*_REAL}, NAMES)
     length, coefficient, *spreads = (jnp.asarray(number, float) for number in _REAL[name])
     return Friction(length, coefficient, jnp.zeros(2)), Spread(*spreads)
 
 
 SEQUENCE_SHARE = 0.5
-"""Of the variance of ln c and ln μ: what all pushes of a sequence have in common."""
+"""The share of the variance of ln c and ln μ that is common to all pushes of a sequence."""
 
 
 def of_sequence(friction: Friction, spread: Spread, *, key: Key) -> tuple[Friction, Spread]:
-    """The friction of a sequence of pushes, and how much its pushes still differ from it."""
+    """Draws the friction of a sequence; returns it with the remaining spread of its pushes."""
     spreads = jnp.stack([spread.length, spread.coefficient])
     drawn = math.sqrt(SEQUENCE_SHARE) * spreads * jr.normal(key, (2,), spreads.dtype)
     factors, rest = jnp.exp(_limited(drawn)), math.sqrt(1 - SEQUENCE_SHARE) * spreads
@@ -88,16 +88,16 @@ def of_sequence(friction: Friction, spread: Spread, *, key: Key) -> tuple[Fricti
 
 
 SLIDING_FACTOR = 2.0
-"""How much larger disturbances are where the contact slides."""
+"""The factor on disturbances while the contact slides."""
 STEP_SHARE = 0.5
-"""Of the variance of slide and spin in 10 mm of a push: what is drawn anew in each small step."""
+"""The share of the variance of slide and spin over 10 mm that is drawn anew in each small step."""
 _STEP_REACH = 10.0
 
 
 def disturbed(friction: Friction, spread: Spread, *, key: Key) -> tuple[Friction, Disturbance]:
-    """The friction of one push, and the disturbance of its small steps for `push_along`."""
+    """Draws the friction of one push, and returns the disturbance of its steps for `push_along`."""
     dtype = friction.length.dtype
-    # One draw of all numbers: each costs a compiler some time.
+    # Draw all numbers at once, because each draw takes time to compile.
     draws = jr.normal(key, (7,), dtype)
     factor = jnp.exp(spread.tail * draws[0])
     drawn = Friction(
@@ -110,7 +110,7 @@ def disturbed(friction: Friction, spread: Spread, *, key: Key) -> tuple[Friction
 
     def disturb(touch: Touch, result: Push, key: Key) -> Float[Array, " 3"]:
         length = _length(touch.displacement)
-        # White noise whose sum over 10 mm has the stated share of the variance there.
+        # White noise whose sum over 10 mm has the share `STEP_SHARE` of the variance.
         white = math.sqrt(STEP_SHARE * _STEP_REACH) * stds * jr.normal(key, (2,), dtype)
         scale = jnp.where(result.sticks, 1.0, SLIDING_FACTOR)
         slide, spin = scale * (length * bias + jnp.sqrt(length) * white)
@@ -123,7 +123,7 @@ def disturbed(friction: Friction, spread: Spread, *, key: Key) -> tuple[Friction
 def simulated_ends(
     groups: Groups, calibration: Calibration, spreads: Spread, *, key: Key
 ) -> Float[np.ndarray, "shapes places 3"]:
-    """Where pushes end that begin as these do, if each belongs to a sequence of its own.
+    """Simulates the ends of pushes with the same starts, each in a sequence of its own.
 
     `calibration` and `spreads` have a leading axis of objects.
     """
@@ -146,7 +146,7 @@ def _simulated_ends(shapes, starts, tips, calibration, spreads, keys, num_steps)
 
 
 def _limited(logarithm: Array) -> Array:
-    """Factors of friction stay between a third and three."""
+    """Limits log factors of friction to factors between a third and three."""
     return jnp.clip(logarithm, -math.log(3.0), math.log(3.0))
 
 

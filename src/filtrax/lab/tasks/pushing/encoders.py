@@ -1,4 +1,4 @@
-"""From a scene to features: what the sensor of the pushing task looks at."""
+"""The encoder of the pushing task's sensor, from a scene to features."""
 
 from typing import ClassVar
 
@@ -11,16 +11,16 @@ from filtrax.lab.tasks.pushing.scenes import FRAMES_AT_ONCE, image_of
 
 
 class PushingEncoder(eqx.Module):
-    """Draws the image of a reading and reads it.
+    """Renders the image of a reading and encodes it.
 
-    A reading has the object's `pose` (x and y in mm, absolute orientation in degrees), and where
-    the pusher is, `tip`, and will be after the coming push, `next_tip` (both in mm). The context
-    has the number of the object's `shape`, the `look` of the scene, where the `arm` comes from, and
-    `first`, pose and tip in the image that rotations are counted from.
+    A reading has the object's `pose` (x and y in mm, absolute orientation in degrees), and the
+    positions of the pusher now, `tip`, and after the coming push, `next_tip` (both in mm). The
+    context has the index of the object's `shape`, the `look` of the scene, the `arm`, and `first`,
+    pose and tip in the first image, relative to which rotations are measured.
 
-    That image is of the context alone. So however many readings this is mapped over, it is drawn
-    and read once per sequence. No gradient passes through it, because a glimpse has none with
-    respect to its place.
+    The first image depends only on the context, so under `vmap` over readings it is rendered and
+    encoded once per sequence. No gradient passes through it, because glimpses have no gradient
+    with respect to their position.
     """
 
     frames_at_once: ClassVar[int] = FRAMES_AT_ONCE
@@ -38,5 +38,5 @@ class PushingEncoder(eqx.Module):
         return self.network(image, reading["tip"], reading["next_tip"], glimpse)
 
     def see(self, reading: Reading, context: Context) -> Image:
-        """The image of a reading."""
+        """Renders the image of a reading."""
         return image_of(reading, context, self.network.camera)

@@ -1,6 +1,6 @@
-"""Writes sequences of pushes as files: for use elsewhere, and to look at.
+"""Exports sequences of pushes: images and labels for other programs, and previews.
 
-A data set needs no files to be trained on, it is made from its seed.
+Training needs no files, because data are drawn from a seed.
 """
 
 import csv
@@ -25,7 +25,7 @@ from filtrax.lab.tasks.pushing.task import PushingTask
 from filtrax.trajectory import Trajectory
 
 Progress = Callable[[int, int], None]
-"""Called with how many sequences are done, and how many there are."""
+"""Callback that gets the number of finished sequences and their total."""
 
 LABELS = (*STATE, "orientation", "tip_x", "tip_y", "next_tip_x", "next_tip_y")
 
@@ -43,7 +43,7 @@ LEGEND = {
 }
 
 MILLISECONDS = 200
-"""Between two images of an animation: 5 Hz."""
+"""The time between two images of an animation, for 5 Hz."""
 
 
 def export(
@@ -56,13 +56,12 @@ def export(
 ) -> None:
     """Writes sequences as PNG images and tables of labels.
 
-        dataset.json                 the description, and what the columns mean
+        dataset.json                 the description, and a legend of the columns
         sequence_0000/object.txt     the name of the object
         sequence_0000/states.csv     one line per moment
         sequence_0000/frame_00.png   the image of that moment
 
-    The file `dataset.json` is written last: where it is, everything is. The folder must be new or
-    empty.
+    `dataset.json` is written last, to mark a complete export. The folder must be new or empty.
     """
     folder, total = Path(folder), data.initial.shape[0]
     with writing("The data set", folder):
@@ -109,7 +108,7 @@ def animation(
 
 
 def _moments(data: Trajectory, index: int) -> Trajectory:
-    """One sequence in which the initial moment is a step, too."""
+    """Returns one sequence with the initial moment as an additional first step."""
     one = jax.tree.map(lambda leaf: leaf[index], data)
     first = one.context["first"] | {
         "next_tip": one.context["first"]["tip"] + one.inputs[0],
@@ -124,7 +123,7 @@ def _moments(data: Trajectory, index: int) -> Trajectory:
 
 
 def _marked(task: PushingTask, moments: Trajectory) -> UInt8[np.ndarray, "moments height width 3"]:
-    """Images with a line from the contact point along the normal."""
+    """Renders images with a line from the contact point along the normal."""
     frames, projection = task.frames(moments), task.projection()
     arrows = task.sketch(moments, np.asarray(moments.states)).arrows[:, 0]
     touches = np.asarray(moments.states)[:, STATE.index("s")] >= 0.5
@@ -163,7 +162,7 @@ def _write_sequence(task: PushingTask, moments: Trajectory, folder: Path) -> Non
     with (folder / "states.csv").open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("moment", *LABELS))
-        # `str` of a number in single precision is the shortest text that is read back as the same.
+        # `str` of a float32 is the shortest text that restores it exactly.
         writer.writerows((moment, *map(str, row)) for moment, row in enumerate(table))
     digits = max(2, len(str(len(table) - 1)))
     for moment, frame in enumerate(task.frames(moments)):

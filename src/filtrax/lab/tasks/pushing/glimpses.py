@@ -1,4 +1,4 @@
-"""Windows of an image about a place that need not be a whole pixel, and values at such a place."""
+"""Glimpses, windows of an image around subpixel positions, and interpolated values."""
 
 import jax
 import jax.numpy as jnp
@@ -6,20 +6,20 @@ import numpy as np
 from jaxtyping import Array, Float
 
 Pixel = Float[Array, " 2"]
-"""Column and row, counted from the middle of the image, as `camera` has them."""
+"""Column and row relative to the middle of the image, as in `camera`."""
 
 
 def glimpse(
     image: Float[Array, "h w c"], centre: Pixel, size: int, fill: float = 0.0
 ) -> Float[Array, "size size c"]:
-    """The window of so many pixels about a place, interpolated linearly between pixels.
+    """Cuts a window of `size` pixels around a position, with linear interpolation.
 
-    Entry (i, j) is the value at the pixel centre + (j, i) + ½ − size / 2. Outside of the image all
-    values are `fill`. The derivative with respect to the centre is that of the interpolation. A
-    window that is cut about whole pixels is a copy.
+    Entry (i, j) is the value at the pixel centre + (j, i) + ½ − size / 2. Values outside of the
+    image are `fill`. The derivative with respect to `centre` is that of the interpolation. Windows
+    aligned with pixels are exact copies.
     """
     height, width, depth = image.shape
-    # Two pixels more than the window, so that one that is nowhere near the image is all fill.
+    # Pad by two pixels more than the window, so that windows far from the image are all `fill`.
     edge = size + 2
     padded = jnp.pad(image, ((edge, edge), (edge, edge), (0, 0)), constant_values=fill)
     middle = jnp.stack([centre[1] + height / 2, centre[0] + width / 2])
@@ -35,7 +35,7 @@ def glimpse(
 
 
 def value_at(image: Float[Array, "h w c"], pixel: Pixel) -> Float[Array, " c"]:
-    """The image at a place, interpolated linearly; outside of it, that of the nearest pixel."""
+    """Interpolates an image linearly; outside of it, returns the value of the nearest pixel."""
     height, width, _ = image.shape
     limits = np.asarray([(width - 1) / 2, (height - 1) / 2], pixel.dtype)
     return glimpse(image, jnp.clip(pixel, -limits, limits), 1)[0, 0]

@@ -1,9 +1,9 @@
-"""What is made of the features of an image: its noise, and the encodings that others see.
+"""Heads on the features of an image: noise, and encodings for likelihood and recurrent network.
 
 Layers are those of the reference code of Kloss et al. (2021). Last layers of noise start close to
-zero, so that the noise starts as it is told to; the reference makes some earlier layers small,
-too, which slows down learning and is not done here. Its floor of the variance, 1e-3, is lost there
-in a division of whole numbers; here it holds.
+zero, so that the initial noise is that of the settings; the reference makes some earlier layers
+small, too, which slows down learning. The variance floor of 1e-3 is effective here; in the
+reference, an integer division removes it.
 """
 
 from collections.abc import Sequence
@@ -24,18 +24,18 @@ from filtrax.networks import Features, Perceptron
 from filtrax.noise import AbstractNoise, constant_noise, head_size, heteroscedastic_noise
 
 VARIANCE_FLOOR = 1e-3
-"""Of all components, in the squares of their units."""
+"""The smallest variance of all components, in squares of their units."""
 
 SMALL = 5e-3
-"""By what the last layers of noise are smaller than others at the start."""
+"""The initial factor on the last layers of noise."""
 
 LIKELIHOOD_SIZES = (16, 8, 40)
 RECURRENT_SIZES = (32, 16, 80)
-"""How much of an encoding is of the scores, of the rotation and of the contact."""
+"""Sizes of the parts of an encoding, from scores, rotation and contact."""
 
 
 class ScoreLayers(eqx.Module):
-    """Two convolutions and dense layers that see where the object may be."""
+    """Two convolutions and dense layers on the scores of the object's position."""
 
     convolutions: tuple[Convolution, Convolution]
     dense: Perceptron
@@ -55,7 +55,7 @@ class ScoreLayers(eqx.Module):
 
 
 class DiagonalHead(eqx.Module):
-    """The head of noise with independent components: each part of the observation by its branch."""
+    """The head of noise with independent components; each branch has those of its observation."""
 
     position: ScoreLayers
     rotation: Perceptron
@@ -102,7 +102,7 @@ class FullHead(eqx.Module):
 
 
 class Encoding(eqx.Module):
-    """Features as a vector: units with ReLU of the scores, of the rotation and of the contact."""
+    """An encoding of features as a vector: ReLU layers on scores, rotation and contact."""
 
     position: ScoreLayers
     rotation: Perceptron
@@ -130,7 +130,7 @@ class Encoding(eqx.Module):
 
 
 def observed_value(features: ImageFeatures) -> Observation:
-    """The observation that is part of the features."""
+    """Returns the observation that is part of the features."""
     return features.value
 
 
@@ -142,13 +142,14 @@ def sensor_noise(
     *,
     key: Key,
 ) -> AbstractNoise:
-    """The noise of the sensor.
+    """Makes the noise of the sensor.
 
     **Arguments:**
 
+    - `dependence`: independent of features ("constant"), or with a network ("heteroscedastic").
     - `start`: standard deviations, or a covariance matrix for noise with correlations.
-    - `shape`: of the scores (`PositionBranch.logits_size`).
-    - `units`: of observations.
+    - `shape`: the shape of the scores (`PositionBranch.logits_size`).
+    - `units`: the units of observations.
     """
     if dependence == "constant":
         return constant_noise(start, VARIANCE_FLOOR)
@@ -157,25 +158,25 @@ def sensor_noise(
 
 
 def likelihood_encoding(shape: tuple[int, int], *, key: Key) -> Encoding:
-    """What a learned likelihood sees of an image: 64 numbers."""
+    """Makes the encoding of an image for a learned likelihood, of size 64."""
     return draw_weights(Encoding(shape, 1, LIKELIHOOD_SIZES), key=key)
 
 
 def recurrent_encoding(shape: tuple[int, int], *, key: Key) -> Encoding:
-    """What a recurrent network sees of an image: 128 numbers."""
+    """Makes the encoding of an image for a recurrent network, of size 128."""
     return draw_weights(Encoding(shape, 1, RECURRENT_SIZES), key=key)
 
 
 def no_encoding(features: ImageFeatures) -> None:
-    """No encoding, for filters that use only value and covariance."""
+    """Returns no encoding, for filters that use only value and covariance."""
     del features
 
 
 def learned_likelihood(units: Features, *, key: Key) -> LearnedLikelihood:
-    """The likelihood of the encoding: a log density ratio.
+    """Makes the learned likelihood of an encoding, a log density ratio.
 
-    The reference puts a sigmoid over it and adds the result to log weights, by which no particle
-    can gain on another by more than a factor of e per step.
+    The reference adds a sigmoid of the output to log weights, so that weights change by at most a
+    factor of e per step relative to each other.
     """
     network = dense(sum(LIKELIHOOD_SIZES) + units.size, 128, 128, 1)
     return LearnedLikelihood(draw_weights(network, key=key), units)

@@ -1,4 +1,4 @@
-"""Where rays meet the things of a scene, and how bright these are there."""
+"""Intersections of rays with the objects of a scene, and their brightness."""
 
 from typing import NamedTuple
 
@@ -17,18 +17,18 @@ GROOVES = 12.0
 """The distance between grooves of an object, in mm."""
 
 AMBIENT = 0.45
-"""The share of light that comes from everywhere."""
+"""The share of ambient light."""
 
 
 class Hit(NamedTuple):
-    """Where rays meet something (infinity: nowhere), and how bright it is there."""
+    """The depths at which rays meet an object (infinity: they miss it), and its brightness."""
 
     depth: Array
     brightness: Array
 
 
 class Rays(NamedTuple):
-    """What the ray of a pixel moves by per metre of depth; x and z by rows, y by columns."""
+    """The rays of pixels per metre of depth; x and z by rows, y by columns."""
 
     x: Array
     y: Array
@@ -36,24 +36,24 @@ class Rays(NamedTuple):
 
     @classmethod
     def of(cls, camera: Camera, dtype) -> "Rays":
-        """The rays of all pixels of a camera."""
+        """Returns the rays of all pixels of a camera."""
         return cls(*(jnp.asarray(part, dtype) for part in camera.rays()))
 
     def at(self, depth: Array) -> tuple[Array, Array, Array]:
-        """The points of the world at these depths."""
+        """Returns the points of the world at these depths."""
         return PLACE[0] + depth * self.x, PLACE[1] + depth * self.y, PLACE[2] + depth * self.z
 
     def depth_at_height(self, height: float) -> Array:
-        """Where rays are so high above the ground."""
+        """Returns the depths at which rays reach a height above the ground."""
         return (height - PLACE[2]) / self.z
 
     def dot(self, vector: Array) -> Array:
-        """The scalar products with a vector."""
+        """Returns the scalar products with a vector."""
         return self.x * vector[0] + self.y * vector[1] + self.z * vector[2]
 
 
 def prism(depths: Array, distances: Array, slope: tuple[Array, Array], light: Array) -> Hit:
-    """The object: its top, or the side where a ray first crosses the outline below it."""
+    """Intersects rays with the object: its top, or the side at the first crossing below it."""
     before, after = distances[:-1], distances[1:]
     entered = (before >= 0) & (after < 0)
     share = before / jnp.where(entered, before - after, 1.0)
@@ -61,7 +61,7 @@ def prism(depths: Array, distances: Array, slope: tuple[Array, Array], light: Ar
     side = jnp.where(entered, crossings, jnp.inf).min(0)
     top = distances[0] < 0
     facing = slope[0] * light[0] + slope[1] * light[1]
-    # The rim is tilted outwards by 45 degrees, and grooves are a little darker.
+    # The rim is tilted outwards by 45 degrees, and grooves are slightly darker.
     rim = distances[0] > -BEVEL
     tilted = (light[2] + facing) * 0.7
     grooves = 0.9 + 0.1 * jnp.cos(2 * np.pi * distances[0] / GROOVES)
@@ -71,9 +71,9 @@ def prism(depths: Array, distances: Array, slope: tuple[Array, Array], light: Ar
 
 
 def capsule(rays: Rays, start: Array, end: Array, radius: float, light: Array) -> Hit:
-    """All points that are within a radius of the line between two points.
+    """Intersects rays with a capsule, the points within a radius of a line segment.
 
-    The cylinder and the two balls at its ends are quadratic equations for the depth.
+    The cylinder and the balls at its ends give quadratic equations for the depth.
     """
     axis, offset = end - start, jnp.asarray(PLACE, start.dtype) - start
     square, behind = jnp.maximum(_dot(axis, axis), 1e-9), _dot(offset, axis)
@@ -91,7 +91,7 @@ def capsule(rays: Rays, start: Array, end: Array, radius: float, light: Array) -
     depth = jnp.where(along < 0, before, jnp.where(along > square, after, body))
     depth = jnp.where(jnp.isfinite(body), depth, jnp.inf)
     share = jnp.clip((behind + depth * ray_axis) / square, 0.0, 1.0)
-    # The normal is the way from the axis to the point.
+    # The normal points from the axis to the point.
     facing = _dot(offset, light) + depth * rays.dot(light) - share * _dot(axis, light)
     return Hit(depth, _lambert(facing / radius))
 
@@ -99,9 +99,9 @@ def capsule(rays: Rays, start: Array, end: Array, radius: float, light: Array) -
 def signed_distances(
     pose: Float[Array, " 3"], shape: Shape, rays: Rays, depths: Float[Array, "heights h 1"]
 ) -> tuple[Float[Array, "heights h w"], tuple[Array, Array]]:
-    """Signed distances to the outline at several heights, and the slope at the first one.
+    """Computes signed distances to the outline at several heights, and the slope at the first.
 
-    The slope is the derivative of the distance along x and y of the world.
+    The slope is the gradient of the distance with respect to x and y of the world.
     """
     x, y, _ = (part * MILLIMETRES for part in jax.vmap(rays.at)(depths))
     angle = jnp.deg2rad(pose[2])
@@ -114,9 +114,9 @@ def signed_distances(
 
 
 def _look_up(shape: Shape, x: Array, y: Array) -> tuple[Array, tuple[Array, Array]]:
-    """Signed distances of points in the object's frame, and their derivatives along its axes.
+    """Looks up signed distances of points in the object's frame, and their gradients.
 
-    The map is interpolated linearly between its points; beyond it, what is missing is added.
+    The map is interpolated linearly; beyond it, the distance to the map is added.
     """
     table, size = shape.distance.astype(x.dtype), shape.distance.shape[-1]
 
@@ -127,7 +127,7 @@ def _look_up(shape: Shape, x: Array, y: Array) -> tuple[Array, tuple[Array, Arra
         return below.astype(jnp.int32), within - below, jnp.abs(place - within)
 
     (row, down, beyond), (column, right, aside) = cell(x), cell(y)
-    # The four corners of each cell side by side, because one look at the map costs what four do.
+    # Store the four corners of each cell side by side, to gather once instead of four times.
     cells = jnp.stack([table[:-1, :-1], table[:-1, 1:], table[1:, :-1], table[1:, 1:]], -1)
     corners = cells.reshape(-1, 4).at[row * (size - 1) + column].get(mode="promise_in_bounds")
     near, beside, below, far = (corners[..., i] for i in range(4))
@@ -138,16 +138,16 @@ def _look_up(shape: Shape, x: Array, y: Array) -> tuple[Array, tuple[Array, Arra
 
 
 def _nearer_root(first: Array, second: Array, third: Array) -> Array:
-    """The smaller t with first t² + 2 second t + third = 0, or infinity."""
+    """Returns the smaller root t of first t² + 2 second t + third = 0, or infinity."""
     square = second**2 - first * third
     root = jnp.sqrt(jnp.maximum(square, 0.0))
     return jnp.where(square > 0, (-second - root) / first, jnp.inf)
 
 
 def _dot(a: Array, b: Array) -> Array:
-    return (a * b).sum()  # a product of matrices would be less precise on a GPU
+    return (a * b).sum()  # matrix products are less precise on GPUs
 
 
 def _lambert(facing: Array) -> Array:
-    """Brightness by the cosine of the angle between a surface's normal and the light."""
+    """Returns brightness from the cosine of the angle between a surface's normal and the light."""
     return AMBIENT + (1 - AMBIENT) * jnp.maximum(facing, 0.0)

@@ -1,4 +1,4 @@
-"""Parts of the networks that look at images of the table."""
+"""Layers of the networks for images of the table."""
 
 import functools
 import math
@@ -20,13 +20,13 @@ FIRST_BIAS = 1e-3
 
 Network = TypeVar("Network")
 Map = Float[Array, "_ _ _"]
-"""Height, width and channels."""
+"""An array of shape (height, width, channels)."""
 
 
 class Convolution(eqx.Module):
     """An unpadded convolution, or its transpose without a stride, which enlarges the image.
 
-    The kernel is zero until `draw_weights` has drawn it.
+    The kernel is zero until `draw_weights` replaces it.
     """
 
     kernel: Float[Array, "k k inputs outputs"]
@@ -44,13 +44,13 @@ class Convolution(eqx.Module):
     @imprecise
     def __call__(self, image: Map) -> Map:
         if self.transposed:
-            # The kernel is flipped; one that is learned may be written either way.
+            # The kernel is flipped, which makes no difference for learned ones.
             edge = self.kernel.shape[0] - 1
             image = jnp.pad(image, ((edge, edge), (edge, edge), (0, 0)))
         return convolved(image, self.kernel, self.bias, self.stride)
 
     def size_after(self, size: Sequence[int]) -> tuple[int, int]:
-        """Height and width of the output; less than one if nothing is left."""
+        """Returns height and width of the output; less than one if the input is too small."""
         reach = self.kernel.shape[0] - 1
         change = reach if self.transposed else -reach
         height, width = ((n + change - 1) // self.stride + 1 for n in size)
@@ -61,20 +61,20 @@ Layer = Convolution | eqx.nn.Linear
 
 
 def dense(*sizes: int) -> Perceptron:
-    """Fully connected layers, whose weights are zero until `draw_weights` has drawn them."""
+    """Makes dense layers whose weights are zero until `draw_weights` replaces them."""
     shapes = eqx.filter_eval_shape(lambda: Perceptron(sizes, key=jr.key(0)))
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
 
 def draw_weights(network: Network, *, key: Key) -> Network:
-    """The network with kernels that are drawn Glorot-normal and biases of 1e-3, as in the paper.
+    """Draws Glorot-normal kernels, and sets biases to 1e-3, as in the paper.
 
-    All numbers are drawn at once: a program that draws each kernel takes long to compile.
+    All numbers are drawn at once, because separate draws take long to compile.
     """
     parts, structure = jax.tree.flatten(network, is_leaf=_is_layer)
     sizes = [_kernel(part).size if _is_layer(part) else 0 for part in parts]
     ends = np.cumsum(sizes)
-    # Divided by the standard deviation of a normal variable that is cut off at 2.
+    # Divide by the standard deviation of a normal variable truncated at 2.
     numbers = jr.truncated_normal(key, -2.0, 2.0, (int(ends[-1]),)) / 0.87962566103423978
     drawn = [
         _with_weights(part, some) if _is_layer(part) else part
@@ -84,9 +84,9 @@ def draw_weights(network: Network, *, key: Key) -> Network:
 
 
 def with_small_output(network: Perceptron, factor: float) -> Perceptron:
-    """A perceptron whose last layer is drawn, multiplied by a factor and without a bias.
+    """Multiplies the last layer of a perceptron by a factor, and sets its bias to zero.
 
-    So a head starts close to zero.
+    With a small factor, the initial output is close to zero.
     """
     last = network.layers[-1]
     numbers = (factor * last.weight, jnp.zeros(last.out_features))
@@ -102,7 +102,7 @@ def _kernel(layer: Layer) -> Any:
 
 
 def _with_weights(layer: Layer, numbers: Float[Array, " n"]) -> Layer:
-    """A layer with Glorot's standard deviation √(2 / (inputs + outputs)), counted with windows."""
+    """Scales weights to Glorot's √(2 / (inputs + outputs)), with fans times the kernel's window."""
     kernel = _kernel(layer)
     window = math.prod(kernel.shape[:-2])
     spread = math.sqrt(2 / (window * sum(kernel.shape[-2:])))
@@ -112,9 +112,9 @@ def _with_weights(layer: Layer, numbers: Float[Array, " n"]) -> Layer:
 
 
 def max_pool(image: Map, stride: int, padding: str) -> Map:
-    """The largest values of windows that overlap by one pixel, as 3 pixels in steps of 2 do.
+    """Pools the maximum of windows that overlap by one pixel, such as 3 pixels with stride 2.
 
-    Padding is "SAME" or "VALID", as TensorFlow has them.
+    Padding is "SAME" or "VALID", as in TensorFlow.
     """
     size, steps = (stride + 1, stride + 1), (stride, stride)
     pads = jax.lax.padtype_to_pads(image.shape[:2], size, steps, padding)
@@ -123,16 +123,16 @@ def max_pool(image: Map, stride: int, padding: str) -> Map:
     return _largest(_largest(image[:height, :width], stride, 0), stride, 1)
 
 
-# Not a windowed reduction, whose gradient is slow on every platform; and with a gradient of its
-# own, which takes less time than what JAX derives, and half as long to compile.
+# The gradient of `reduce_window` is slow on all platforms. This custom gradient is faster than the
+# one that JAX derives, and compiles in half the time.
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def _largest(image: Map, stride: int, axis: int) -> Map:
-    """The largest values along an axis in windows of `stride` + 1 pixels."""
+    """Returns the maximum along an axis in windows of `stride` + 1 pixels."""
     return _largest_and_where(image, stride, axis)[0]
 
 
 def _largest_and_where(image: Map, stride: int, axis: int) -> tuple[Map, UInt8[Array, "..."]]:
-    """And which pixel of its window it is, the first of equal ones."""
+    """Returns the maximum, and its index in the window (the first of equal ones)."""
     length, shape = image.shape[axis], list(image.shape)
     shape[axis : axis + 1] = [length // stride, stride]
     blocks = jax.lax.slice_in_dim(image, 0, length - 1, axis=axis).reshape(shape)
@@ -140,7 +140,7 @@ def _largest_and_where(image: Map, stride: int, axis: int) -> tuple[Map, UInt8[A
     largest = jax.lax.index_in_dim(blocks, 0, axis + 1, keepdims=False)
     where = jnp.zeros(after.shape, jnp.uint8)
     for i in range(1, stride + 1):
-        last = i == stride  # which is the first one of the next window
+        last = i == stride  # the first pixel of the next window
         other = after if last else jax.lax.index_in_dim(blocks, i, axis + 1, keepdims=False)
         larger = other > largest
         largest = jnp.where(larger, other, largest)
@@ -149,7 +149,7 @@ def _largest_and_where(image: Map, stride: int, axis: int) -> tuple[Map, UInt8[A
 
 
 def _to_largest(stride: int, axis: int, where: UInt8[Array, "..."], gradient: Map) -> tuple[Map]:
-    """The gradient, given to the pixel that was the largest."""
+    """Returns the cotangent of the image: each maximum's cotangent goes to its pixel."""
     parts = [jnp.where(where == i, gradient, 0.0) for i in range(stride + 1)]
     shape = list(gradient.shape)
     shape[axis] *= stride
@@ -165,7 +165,7 @@ _largest.defvjp(_largest_and_where, _to_largest)
 
 @imprecise
 def resize(image: Map, size: tuple[int, int]) -> Map:
-    """An image in another size, interpolated linearly between the centres of pixels."""
+    """Resizes an image by linear interpolation between the centres of pixels."""
     height, width, _ = image.shape
     rows, columns = (_weights(n, m) for n, m in ((height, size[0]), (width, size[1])))
     image = jnp.einsum("ih,hwc->iwc", rows.astype(image.dtype), image)
@@ -173,6 +173,6 @@ def resize(image: Map, size: tuple[int, int]) -> Map:
 
 
 def _weights(inputs: int, outputs: int) -> np.ndarray:
-    """What each of the inputs contributes to each of the outputs."""
+    """Returns the matrix of linear interpolation along one axis."""
     places = np.clip((np.arange(outputs) + 0.5) * inputs / outputs - 0.5, 0, inputs - 1)
     return np.maximum(1 - np.abs(places[:, None] - np.arange(inputs)), 0)

@@ -1,4 +1,4 @@
-"""The models of the pushing task: what a push does, and what images tell (Kloss et al. 2021)."""
+"""The models of the pushing task: process and sensor (Kloss et al. 2021)."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any, Literal
@@ -53,49 +53,49 @@ if TYPE_CHECKING:
     from filtrax.lab.tasks.pushing.task import PushingTask
 
 PROCESS_FLOOR = (1e-3, 1e-3, 1e-3, 1e-5, 1e-5, 1e-3, 1e-3, 1e-5, 1e-5, 1e-5)
-"""The smallest variances of the components, in the squares of their units.
+"""The smallest variances of the process noise, in squares of the components' units.
 
-In the paper's code all are 1e-5. Poses and contact points know of each other by the equations of
-pushing, and vary by up to 25 mm²: single precision does not tell 1e-5 mm² beside that from zero.
-The smallest variance of the sensor is `SENSOR_FLOOR`; noise that is tuned by hand has to be above
-both, too."""
+In the paper's code all are 1e-5. But the equations of pushing correlate poses and contact points,
+whose variances are up to 25 mm², and beside these, float32 does not distinguish 1e-5 mm² from zero.
+The smallest variance of the sensor is `SENSOR_FLOOR`. Hand-tuned noise must be above both, too."""
 
 PAPER_PROCESS_STDS = (0.23, 0.23, 0.37, 0.01, 0.01, 0.7, 0.7, 0.1, 0.1, 0.13)
 PAPER_SENSOR_STDS = (3.0, 2.5, 8.8, 3.3, 1.0, 0.1, 0.1, 0.3)
-"""The paper's noise that is tuned by hand."""
+"""The paper's hand-tuned noise."""
 
 PUSH_ENTRIES = 2
 MODE_START = ((0.5, 0.5), (0.5, 0.5))
-"""Chances of free motion and contact before training, where the state does not say more."""
+"""Initial transition probabilities between free motion and contact, without information on s."""
 
 Dependence = Literal["constant", "heteroscedastic", "hand-tuned", "paper"]
 Ten = tuple[float, float, float, float, float, float, float, float, float, float]
 Eight = tuple[float, float, float, float, float, float, float, float]
 
 ONES: Ten = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
-"""The paper's start value of all standard deviations."""
+"""The paper's initial value of all standard deviations."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PushingModel:
-    """What a model of the pushing task is made of.
+    """The settings of a model of the pushing task.
 
-    Numbers are in the units of the state (mm and degrees; l in cm²). The start values are the
-    paper's.
+    Numbers are in the units of the state (mm and degrees; l in cm²). The initial standard
+    deviations are the paper's.
 
-    - `process`: a network of state and push, the equations of quasi-static pushing, or "reference",
-      the simulator without its disturbances, which knows the object.
-    - `process_noise`, `sensor_noise`: "hand-tuned" stays at its start value and has no floor;
-      "paper" is that with the paper's numbers. The process noise "reference" is that of the
-      simulator, and not trained.
-    - `sensor`: the paper's networks, or "reference", which reads all that is not hidden to a pixel.
-    - `likelihood`: a learned one sees an encoding of the image, and what would be observed.
-    - `encoding`: what else measurements have of the image: nothing, or what a recurrent network
-      sees in the place of the measurement.
-    - `precision`: of the images that the sensor's convolutions see, and of what they make of them.
-    - `friction_input`: whether process noise depends on l, too, of which the paper warns.
-    - `modes`: "contact" makes two modes of the process, free motion and contact, for a filter that
-      switches between them. Each has its own process noise.
+    - `process`: a "learned" network of state and push, the "analytical" equations of quasi-static
+      pushing, or "reference", the simulator without disturbances, which knows the object.
+    - `process_noise`, `sensor_noise`: "hand-tuned" is not trained and has no floor; "paper" is
+      hand-tuned with the paper's numbers. The process noise "reference" is that of the simulator,
+      and is not trained.
+    - `sensor`: the paper's networks, or "reference", which reads all visible quantities with an
+      accuracy of a pixel.
+    - `likelihood`: a "learned" one sees an encoding of the image, and the predicted observation.
+    - `encoding`: the encoding of the image in measurements, "none" or the input of a "recurrent"
+      network.
+    - `precision`: the precision of images and activations in the sensor's convolutions.
+    - `friction_input`: let process noise depend on l, too, against the paper's advice.
+    - `modes`: "contact" makes a process with two modes, free motion and contact, for filters that
+      switch between them. Each has its own process noise.
     """
 
     process: Literal["learned", "analytical", "reference"] = "learned"
@@ -129,9 +129,9 @@ class PushingModel:
 
     @property
     def program(self) -> "PushingModel":
-        """These settings without numbers that a compiled program takes as arguments.
+        """These settings with defaults for all numbers that compiled programs take as arguments.
 
-        Models that agree in it can train as one ensemble.
+        Models with equal `program` can train as one ensemble.
         """
         fixed = {
             name: "hand-tuned"
@@ -143,10 +143,10 @@ class PushingModel:
 
 
 def build_model(task: "PushingTask", settings: PushingModel, *, key: Key) -> StateSpaceModel:
-    """A model with fresh networks.
+    """Builds a model with fresh networks.
 
-    The last layers of the process and of the noise start close to zero: nothing moves, and the
-    noise is what the settings say.
+    The last layers of process and noise start close to zero, so that initially nothing moves and
+    the noise has the standard deviations of the settings.
     """
     names = ("sensor", "process", "noise", "likelihood", "modes")
     keys = dict(zip(names, jr.split(key, len(names)), strict=True))
@@ -175,7 +175,7 @@ def _process(settings: PushingModel, *, key: Key) -> Any:
 
 
 def _switching(process: Any, settings: PushingModel, *, key: Key) -> SwitchingProcess:
-    """Free motion and contact; the process noise of contact is the model's own."""
+    """Makes the process with modes; the mode of contact has the process noise of the model."""
     noise_key, head_key = jr.split(key)
     features = _seen_by_noise(settings)
     sizes = (features.size + PUSH_ENTRIES, 32, len(MODE_START) ** 2)
@@ -201,7 +201,7 @@ def _process_noise(settings: PushingModel, *, key: Key) -> AbstractNoise:
 
 
 def _seen_by_noise(settings: PushingModel) -> Features:
-    """What process noise and modes depend on: not on friction, unless the settings say so."""
+    """Returns the features for process noise and modes, without l unless `friction_input`."""
     return state_features(RANGE_SCALES, unseen=() if settings.friction_input else ("l",))
 
 
@@ -236,7 +236,7 @@ def _likelihood(settings: PushingModel, *, key: Key) -> AbstractLikelihood:
 def _unchanging(
     kind: str, stds: tuple[tuple[float, ...], tuple[float, ...]], settings: PushingModel
 ) -> AbstractNoise:
-    """Noise without a network, of the paper's standard deviations or those of the settings."""
+    """Makes noise without a network, with standard deviations of the paper or the settings."""
     paper, given = stds
     start = _start(paper if kind == "paper" else given, settings)
     if kind == "constant":
@@ -245,6 +245,6 @@ def _unchanging(
 
 
 def _start(stds: tuple[float, ...], settings: PushingModel) -> Array:
-    """The start value of a noise: standard deviations, or a covariance matrix."""
+    """Returns the initial noise: standard deviations, or a full covariance matrix."""
     numbers = jnp.asarray(stds)
     return numbers if settings.covariance == "diagonal" else jnp.diag(numbers**2)

@@ -1,12 +1,12 @@
-"""The network that reads images of the table (Kloss et al. 2021, pushing appendix).
+"""The network for images of the table (Kloss et al. 2021, pushing appendix).
 
-Three branches see three things: the whole image says where the object is, a glimpse about that
-place how far it has turned since the first image, and a glimpse about the pusher where the
-pusher touches it. With smaller images, glimpses are smaller in proportion.
+It has three branches: the position of the object from the whole image, its rotation since the first
+image from a glimpse around this position, and the contact from a glimpse around the pusher.
+Glimpses are proportional to the size of images.
 
-Two things are done otherwise. Coordinates of pixels are those of their centres, where the reference
-is off by up to half a pixel at the borders. And what is outside of the image is constant, where
-the reference has random noise.
+Two details differ from the reference. Coordinates of pixels are those of their centres; the
+reference is off by up to half a pixel at the borders. Pixels outside of the image are constant; the
+reference has random noise there.
 """
 
 import equinox as eqx
@@ -24,30 +24,30 @@ from filtrax.lab.tasks.pushing.render import TIP_HEIGHT, Image
 from filtrax.networks import Precision, with_precision
 
 ROTATION_GLIMPSE, CONTACT_GLIMPSE = 72, 64
-"""Height and width of the glimpses in images of the full size."""
+"""Height and width of glimpses in images of the full size."""
 
 CONTACT_BIAS = -0.1
-"""Of the score of contact: it is the rarer case."""
+"""The initial bias of the contact's logit, negative because contact is the rarer case."""
 
 FARTHEST = 0.05
-"""How much the depth that is measured at the contact may differ from the tip's, in metres."""
+"""The largest difference between measured depths of contact and tip, in metres."""
 
 SHORTEST = 1e-5
-"""Normals that are longer, in metres, have unit length."""
+"""Vectors longer than this, in metres, are normalized to unit length."""
 
 Pixel = Float[Array, " 2"]
 
 
 class ImageFeatures(eqx.Module):
-    """What the network says of an image.
+    """The outputs of the network for an image.
 
     **Attributes:**
 
-    - `logits`: scores of how much a place belongs to the object.
+    - `logits`: scores that pixels belong to the object.
     - `rotation`, `contact`: the encodings of both glimpses.
-    - `pixel`: where the object is in the image.
+    - `pixel`: the position of the object in the image.
     - `value`: the observation: position (mm), rotation (degrees), contact point (mm), normal, and
-      contact from 0 to 1.
+      the probability of contact.
     """
 
     logits: Float[Array, "*b rows columns"]
@@ -58,14 +58,14 @@ class ImageFeatures(eqx.Module):
 
 
 class PushingNetwork(eqx.Module):
-    """The sensor of the pushing task, but for its noise.
+    """The sensor network of the pushing task, without its noise.
 
     **Arguments:**
 
-    - `camera`: whose images it sees.
-    - `rotation_glimpse`, `contact_glimpse`: height and width of the glimpses. By default they show
-      as much as the reference's: 72 and 64 of 192 rows.
-    - `precision`: of images and glimpses and of convolutions. Places and points are exact.
+    - `camera`: the camera of the images.
+    - `rotation_glimpse`, `contact_glimpse`: height and width of glimpses, by default in proportion
+      to the reference's, 72 and 64 of 192 rows.
+    - `precision`: the precision of images, glimpses and convolutions, but not of positions.
     """
 
     position: PositionBranch
@@ -99,13 +99,13 @@ class PushingNetwork(eqx.Module):
         self.camera, self.precision = camera, precision
 
     def locate(self, image: Image) -> tuple[Float[Array, "rows columns"], Pixel]:
-        """The scores of an image, and the pixel in which the object is."""
+        """Returns the scores of an image, and the pixel of the object."""
         seen = with_precision(_channels(image), self.precision)
         logits = self.position(seen).astype(image.rgb.dtype)
         return logits, self.position.mean_pixel(logits)
 
     def object_glimpse(self, image: Image, pixel: Pixel) -> Float[Array, "g g 3"]:
-        """What is seen about the object. As in the reference, no gradient passes to its place."""
+        """Cuts the glimpse around the object; as in the reference, `pixel` gets no gradient."""
         return glimpse(image.rgb, jax.lax.stop_gradient(pixel), self.rotation_glimpse)
 
     def __call__(
@@ -115,12 +115,13 @@ class PushingNetwork(eqx.Module):
         next_tip: Float[Array, " 2"],
         first_glimpse: Float[Array, "g g 3"],
     ) -> ImageFeatures:
-        """Reads an image.
+        """Computes the features of an image.
 
         **Arguments:**
 
-        - `tip`, `next_tip`: where the pusher is, and will be after the coming push, in mm.
-        - `first_glimpse`: the object glimpse of the image that rotations are counted from.
+        - `image`: the image.
+        - `tip`, `next_tip`: positions of the pusher now and after the coming push, in mm.
+        - `first_glimpse`: the object glimpse of the first image, the reference of rotations.
         """
         logits, pixel = self.locate(image)
         turned = first_glimpse - self.object_glimpse(image, pixel)
@@ -134,13 +135,13 @@ class PushingNetwork(eqx.Module):
     def _contact(
         self, image: Image, tip: Float[Array, " 2"], next_tip: Float[Array, " 2"]
     ) -> tuple[Float[Array, " 128"], Float[Array, " 2"], Float[Array, " 2"], Scalar]:
-        """Encoding, contact point in mm, normal, and contact."""
+        """Returns encoding, contact point in mm, normal, and probability of contact."""
         here, there = (_at_tip_height(place) for place in (tip, next_tip))
         pixel, next_pixel = self.camera.project(here), self.camera.project(there)
         window = glimpse(_channels(image), pixel, self.contact_glimpse)
         window = window - jnp.concatenate([jnp.zeros_like(here), here])[None, None, :]
         size = np.asarray([self.camera.width, self.camera.height], pixel.dtype)
-        # Of the order of one: places by half the image, motion and offsets by parts of it.
+        # Scale to order one: positions by half the image, motion and offsets by parts of it.
         action = jnp.concatenate([32 * (next_pixel - pixel) / size, 2 * pixel / size])
         window = with_precision(window, self.precision)
         encoding, offset, along, touching = self.contact(window, action)
@@ -151,9 +152,9 @@ class PushingNetwork(eqx.Module):
         return encoding, MILLIMETRES * point[:2], normal, touching
 
     def _measured_point(self, image: Image, pixel: Pixel, tip: Array) -> Float[Array, " 3"]:
-        """The point of the world that a pixel shows, or that is as far away as the tip.
+        """Returns the point of the world at a pixel, with its measured depth or that of the tip.
 
-        The depth that was measured there is taken for a constant.
+        The tip's depth is used if they differ by more than `FARTHEST`. Depth gets no gradient.
         """
         depth = self.camera.depth(value_at(image.xyz, jax.lax.stop_gradient(pixel)))
         of_tip = self.camera.depth(tip)
@@ -166,12 +167,12 @@ def _channels(image: Image) -> Float[Array, "h w 6"]:
 
 
 def _at_tip_height(place: Float[Array, " 2"]) -> Float[Array, " 3"]:
-    """In metres."""
+    """Returns a position of the tip in world coordinates, in metres."""
     return jnp.append(place / MILLIMETRES, jnp.asarray(TIP_HEIGHT, place.dtype))
 
 
 def _unit_length(vector: Float[Array, " 2"]) -> Float[Array, " 2"]:
-    """The vector in unit length, or in proportion where it is very short."""
+    """Normalizes a vector; one shorter than `SHORTEST` is divided by `SHORTEST`."""
     square = (vector**2).sum()
-    # The root has no derivative at zero.
+    # The square root has no derivative at zero.
     return vector / jnp.sqrt(jnp.maximum(square, SHORTEST**2))

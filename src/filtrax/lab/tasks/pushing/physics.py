@@ -1,4 +1,4 @@
-"""Planar pushing without inertia: how an object moves when a pusher touches it.
+"""Quasi-static planar pushing: the motion of an object that a pusher touches, without inertia.
 
 K. Lynch, H. Maekawa and K. Tanie, *Manipulation and active sensing by pushing using tactile
 feedback*, IROS 1992, with the ellipsoidal limit surface of S. Goyal, A. Ruina and J. Papadopoulos
@@ -12,7 +12,7 @@ of friction to the contact, m = r × f, so that the contact moves with (c²·I +
 pusher transmits forces within α = atan(μ) of the inward normal n. They move the contact within the
 *motion cone*. A push inside of it sticks; one outside slides along the nearer edge.
 
-Lengths are in mm, angles in degrees. Vectors may be in any frame, as long as all are in the same.
+Lengths are in mm, angles in degrees. Vectors may be in any common frame.
 """
 
 import math
@@ -26,18 +26,18 @@ from jaxtyping import Array, Bool, Float
 from filtrax._types import Scalar
 
 STATE = ("x", "y", "theta", "l", "alpha", "rx", "ry", "nx", "ny", "s")
-"""Of an object on a table: position, rotation since the start, l = c²/100, α, the contact point in
-the world, the inward normal there, and whether the push touches the object (0 to 1)."""
+"""Components of the state: position, rotation since the start, l = c²/100, α, the contact point in
+the world, the inward normal there, and contact during the push (0 to 1)."""
 
 SMALLEST_PUSH = 1e-6
 SMALLEST_NORMAL = 1e-6
 SMALLEST_L = 0.1
-"""In cm²: the bound of the paper, below which c² is no divisor."""
+"""The paper's lower bound on l in cm², because c² is a divisor."""
 
 _LEAVING = -0.01
 """Cosine of the angle between push and normal below which the pusher leaves the object."""
 _OUTWARD = math.sin(0.1)
-"""A normal may point 0.1 rad further outward than the side of the object allows."""
+"""Tolerance: a valid normal may point outward from the centre of friction by up to 0.1 rad."""
 _STEEPEST = 0.1
 """Cosine of the largest angle between normal and sliding direction."""
 
@@ -50,7 +50,7 @@ class Touch(NamedTuple):
     normal: Float[Array, " 2"]
     """n, inward; it need not have unit length."""
     displacement: Float[Array, " 2"]
-    """u, of the pusher."""
+    """u, the displacement of the pusher."""
     squared_length: Scalar
     """c² in mm², positive."""
     half_angle: Scalar
@@ -58,34 +58,34 @@ class Touch(NamedTuple):
 
 
 class Push(NamedTuple):
-    """What a push does."""
+    """The result of a push."""
 
     motion: Float[Array, " 3"]
-    """Of the object: mm, mm, degrees."""
+    """The motion of the object: mm, mm, degrees."""
     contact: Float[Array, " 2"]
-    """How far the point of the object that is touched moves."""
+    """The motion of the touched point of the object."""
     sticks: Bool[Array, ""]
     leaves: Bool[Array, ""]
-    """Whether the pusher moves away from the object, which then stays where it is."""
+    """True if the pusher moves away from the object, which then rests."""
 
 
 Correction = Callable[[Touch, Push], Float[Array, " 3"]]
-"""What is added to the motion of a push, for example by a network that was trained on real ones."""
+"""An addition to the motion of a push, for example by a network trained on real pushes."""
 
 
 def push(touch: Touch) -> Push:
     """Moves an object by a small displacement of the pusher that touches it.
 
     The branches are those of the reference code of Kloss et al. (2021): a push without direction or
-    with a normal that cannot be one sticks, a push away from the surface leaves it. Derivatives
-    are those of the branch taken, and finite. Sliding differs from that code in two places that
-    keep it so: a pusher that moves along the surface does not pull, and an edge of the motion cone
-    that is more than 84° from the normal pushes as one of 84° does.
+    with an invalid normal sticks, a push away from the surface leaves it. Derivatives are those of
+    the branch taken, and finite. To keep them finite, sliding differs from that code in two cases:
+    a pusher that moves along the surface does not pull, and an edge of the motion cone that is more
+    than 84° from the normal acts like one at 84°.
     """
     offset, normal, displacement, squared_length, _ = touch
     unit, normal_length = _direction(normal, SMALLEST_NORMAL)
     heading, push_length = _direction(displacement, SMALLEST_PUSH)
-    # Lengths are compared and nothing else, so that no derivative passes the root at zero.
+    # The root is only used in comparisons, so that no derivative passes it at zero.
     inward = unit @ offset <= _OUTWARD * jnp.sqrt(offset @ offset)
     known = inward & (normal_length > SMALLEST_NORMAL) & (push_length > SMALLEST_PUSH)
     leaves = known & (heading @ unit < _LEAVING)
@@ -98,7 +98,7 @@ def push(touch: Touch) -> Push:
 
 
 def motion_cone(touch: Touch) -> tuple[Float[Array, " 2"], Float[Array, " 2"]]:
-    """The motions of the contact by forces at the left and the right edge of the friction cone.
+    """Returns the motions of the contact for forces at both edges of the friction cone.
 
     v = c²·f + (r × f)·r⊥ with f = Rot(±α)·n.
     """
@@ -115,7 +115,7 @@ def motion_cone(touch: Touch) -> tuple[Float[Array, " 2"], Float[Array, " 2"]]:
 def motion_of_contact(
     offset: Float[Array, " 2"], contact: Float[Array, " 2"], squared_length: Scalar
 ) -> Float[Array, " 3"]:
-    """The motion (mm, mm, degrees) of an object whose point at r moves by a vector v.
+    """Returns the motion (mm, mm, degrees) of an object whose point at r moves by a vector v.
 
     (Δx, Δy) = (c²·v + r·(r·v))/(c² + |r|²),   Δθ = r × (Δx, Δy)/c² = r × v/(c² + |r|²)
     """
@@ -130,11 +130,11 @@ def process(
     inputs: Float[Array, " 2"],
     correct: Correction | None = None,
 ) -> Float[Array, " 10"]:
-    """The state (`STATE`) after a push by `inputs`, the displacement of the pusher.
+    """Returns the state (`STATE`) after a push by `inputs`, the displacement of the pusher.
 
-    The contact moves with the pusher; friction does not change. Where the pusher leaves, the normal
-    and the contact are gone. An object that is not touched (s < 0.5) stays. The rotation of a
-    circle, which means nothing, is left to the space of the states.
+    The contact point moves with the pusher; friction is constant. If the pusher leaves, normal and
+    contact become zero. An object without contact (s < 0.5) rests. The rotation of a circle, which
+    is undefined, is not treated specially here.
     """
     position, contact, normal, touching = state[:2], state[5:7], state[7:9], state[9]
     length = jnp.maximum(state[3], SMALLEST_L)
@@ -148,24 +148,24 @@ def process(
 
 
 def half_angle_of(friction: Scalar) -> Scalar:
-    """α = atan(μ) in degrees."""
+    """Returns α = atan(μ) in degrees."""
     return jnp.arctan(friction) * (180 / math.pi)
 
 
 def turned_left(vector: Float[Array, " 2"]) -> Float[Array, " 2"]:
-    """A vector, turned by 90°."""
+    """Rotates a vector by 90° to the left."""
     return jnp.stack([-vector[1], vector[0]])
 
 
 def cross(a: Float[Array, " 2"], b: Float[Array, " 2"]) -> Scalar:
-    """The third component of the vector product."""
+    """Returns the third component of the cross product."""
     return a[0] * b[1] - a[1] * b[0]
 
 
 def _along_edge(touch: Touch) -> tuple[Array, Array]:
-    """Whether a push is outside of the motion cone, and the motion along the edge it is nearer to.
+    """Returns True if a push is outside of the motion cone, and the motion along its nearer edge.
 
-    That is v·(u·n)/(v·n): the contact keeps up with the pusher along the normal.
+    The motion is v·(u·n)/(v·n), with which the contact keeps up with the pusher along the normal.
     """
     displacement = touch.displacement
     left, right = motion_cone(touch)
@@ -177,7 +177,7 @@ def _along_edge(touch: Touch) -> tuple[Array, Array]:
 
 
 def _direction(vector: Array, smallest: float) -> tuple[Array, Array]:
-    """A unit vector, and the length; a vector of hardly any length has some direction."""
+    """Returns unit vector and length; very short vectors have an arbitrary direction, length 0."""
     known = vector @ vector > smallest**2
     some = np.full(2, math.sqrt(0.5), vector.dtype)
     vector = jnp.where(known, vector, some)

@@ -1,9 +1,9 @@
-"""What the sensor and the process of the pushing task are pretrained with (Kloss et al. 2021).
+"""Objectives for pretraining sensor and process of the pushing task (Kloss et al. 2021).
 
-The sensor learns from more than the observation: where the object is in the image, and which pixels
-show it. Each of these is a term that a stage of training gives a weight to, and the phases of the
-reference code are stages with other weights (`configs/pushing_sensor.toml`). Terms are means over
-steps; the reference sums the squared error of observations over a batch.
+Besides observations, the sensor learns from the object's pixel and segmentation. Each objective is
+a term that training stages can weight; the phases of the reference code are stages with different
+weights (`configs/pushing_sensor.toml`). Terms are means over steps; the reference sums the squared
+error of observations over a batch.
 """
 
 from typing import Any, ClassVar
@@ -34,12 +34,12 @@ SMALLEST_CHANCE = 1e-7
 def lessons(
     encoder: Any, features: ImageFeatures, reading: Reading, context: Context
 ) -> dict[str, Scalar] | None:
-    """How well a sensor finds the object in its images, to be trained by it.
+    """Computes auxiliary training losses of a sensor from its images.
 
-    That is "pixel", the squared distance of the place where it sees the object from the one where
-    it is, in pixels of the full size, and "segmentation", the cross-entropy of its scores and of
-    what pixels show, summed over pixels. Both are of the present image and the first one. What
-    nobody uses of this is not computed. Features that were made beforehand have no images.
+    "pixel" is the squared error of the object's position in pixels of the full size, and
+    "segmentation" the cross-entropy of the scores, summed over pixels. Both are sums over the
+    current and the first image. Unused losses are removed by the compiler. The result is None for
+    precomputed features, which have no images.
     """
     if not isinstance(encoder, PushingEncoder):
         return None
@@ -67,12 +67,12 @@ def _cross_entropy(logits: Float[Array, "rows columns"], image: Image) -> Scalar
 
 
 class SensorLoss(eqx.Module):
-    """What the sensor says of itself, averaged over steps."""
+    """An auxiliary loss of the sensor by name, averaged over steps."""
 
     name: str = eqx.field(static=True)
 
     def __call__(self, filt, model, trajectory, progress, key) -> Scalar:
-        """The objective of one trajectory."""
+        """Computes the mean over the steps of one trajectory; raises without such losses."""
         del filt, progress
         measurements, _, _ = _sensed(model, trajectory, key)
         if measurements.losses is None:
@@ -84,7 +84,10 @@ class SensorLoss(eqx.Module):
 
 
 def observation_error(filt, model, trajectory, progress, key) -> Scalar:
-    """The squared error of all components; contact point and normal count only in contact."""
+    """Computes the squared error of observations; contact point and normal count in contact only.
+
+    It is summed over components and averaged over steps.
+    """
     del filt, progress
     measurements, true, known = _sensed(model, trajectory, key)
     error = jax.vmap(model.bind(trajectory.context).observation_space.difference)(
@@ -96,7 +99,7 @@ def observation_error(filt, model, trajectory, progress, key) -> Scalar:
 
 
 def normal_angle(filt, model, trajectory, progress, key) -> Scalar:
-    """The angle between measured and true normal in degrees, where both have a direction."""
+    """Computes the mean angle between measured and true normal in degrees, 0 if undefined."""
     del filt, progress
     measurements, true, _ = _sensed(model, trajectory, key)
     ours, theirs = (values[:, 5:7] for values in (measurements.value, true))
@@ -108,7 +111,7 @@ def normal_angle(filt, model, trajectory, progress, key) -> Scalar:
 
 
 def contact_entropy(filt, model, trajectory, progress, key) -> Scalar:
-    """The cross-entropy of the measured chance of contact."""
+    """Computes the mean cross-entropy of the measured probability of contact."""
     del filt, progress
     measurements, true, _ = _sensed(model, trajectory, key)
     chance = jnp.where(_touching(true), measurements.value[:, 7], 1 - measurements.value[:, 7])
@@ -116,19 +119,19 @@ def contact_entropy(filt, model, trajectory, progress, key) -> Scalar:
 
 
 def rotation_range(filt, model, trajectory, progress, key) -> Scalar:
-    """How far measured rotations are beyond half a turn, squared."""
+    """Computes the mean squared excess of measured rotations beyond half a turn."""
     del filt, progress
     measurements, _, _ = _sensed(model, trajectory, key)
     return (jnp.maximum(jnp.abs(measurements.value[:, 2]) - 180.0, 0.0) ** 2).mean()
 
 
 class ProcessError(eqx.Module):
-    """The squared error of single steps from one true state to the next, of all components."""
+    """The squared error of single steps between true states, summed over components."""
 
     needs_readings: ClassVar[bool] = False
 
     def __call__(self, filt, model, trajectory, progress, key) -> Scalar:
-        """The mean over the steps of one trajectory."""
+        """Computes the mean over the steps of one trajectory."""
         del filt, progress, key
         model = model.bind(trajectory.context)
         states, labels = trajectory.known_states()
@@ -146,13 +149,13 @@ TERMS = {
     "rotation_range": rotation_range,
     "process": ProcessError(),
 }
-"""By the names that configurations give weights to."""
+"""The terms by name, for the weights in configurations."""
 
 
 def _sensed(
     model: StateSpaceModel, trajectory: Trajectory, key: Key
 ) -> tuple[Measurement, Float[Array, "t 8"], Bool[Array, "t 8"]]:
-    """Measurements, what should be observed, and which components of that are known."""
+    """Returns measurements, true observations, and a mask of their known components."""
     measurements = sense_all(
         model,
         trajectory.readings,

@@ -1,4 +1,4 @@
-"""How the state of the pushing task goes on: what a network learns of it, and its modes."""
+"""Processes of the pushing task: equations, a learned network, and modes."""
 
 from collections.abc import Callable
 
@@ -14,21 +14,21 @@ from filtrax.networks import Features, Perceptron
 from filtrax.noise import FeatureHead
 
 PUSH_SCALE = 10.0
-"""About the length of a push in a step, in mm: what networks divide it by."""
+"""The unit of pushes in network inputs, about the length of a push in a step, in mm."""
 
 CERTAINTY = 8.0
-"""Of contact that the state is sure of, in logits: chances are then 2 and 98 percent."""
+"""The difference of the logits of contact between s = 0 and s = 1 (2 and 98 percent)."""
 
 
 SHORTEST_NORMAL = 0.1
-"""Of a normal that has a direction. An estimate of a shorter one is mostly noise: the derivative of
-its direction, which is the inverse of its length, would blow up covariances in single precision."""
+"""The shortest normal with a defined direction. Shorter estimates are mostly noise, and the
+derivative of their direction, the inverse length, would blow up covariances in float32."""
 
 
 def equations_of_pushing(state: State, inputs: Inputs) -> State:
-    """The equations of quasi-static pushing (`physics.process`) for states that are estimates.
+    """Applies the equations of quasi-static pushing (`physics.process`) to estimated states.
 
-    A push whose normal is not known sticks.
+    A push with a normal shorter than `SHORTEST_NORMAL` sticks, and keeps this normal.
     """
     normal = state[7:9]
     known = (normal**2).sum() > SHORTEST_NORMAL**2
@@ -42,9 +42,9 @@ class LearnedPush(eqx.Module):
 
     **Attributes:**
 
-    - `network`: of what it sees of a state, and the push.
-    - `features`: what it sees, in units of what states range over.
-    - `units`: the features in whose units it answers, those of what changes in a step.
+    - `network`: maps features of a state and the push to a change of the state.
+    - `features`: the inputs of the network, in units of the range of states.
+    - `units`: the units of its outputs, typical changes in a step.
     """
 
     network: Perceptron
@@ -57,7 +57,7 @@ class LearnedPush(eqx.Module):
 
 
 class PushHead(eqx.Module):
-    """The head of process noise: a network of what it may see of the state, and of the push."""
+    """The head of process noise, a network of features of the state, and of the push."""
 
     head: FeatureHead
     features: Features
@@ -67,10 +67,10 @@ class PushHead(eqx.Module):
 
 
 class ModeHead(eqx.Module):
-    """How the chances of contact in a step depend on state and push, for each pair of modes.
+    """The logits of transitions between modes, a function of state and push.
 
-    At first they follow what the state says of contact alone: a step from a state with s = 1 is one
-    of contact, whatever the mode was. A network adds to that.
+    Initially they depend only on s: a step from a state with s = 1 is one of contact, whatever the
+    previous mode. A network is added to this.
     """
 
     network: Perceptron
@@ -83,13 +83,13 @@ class ModeHead(eqx.Module):
 
 
 def free_motion(state: State, inputs: Inputs) -> State:
-    """The pusher moves without touching the object, which stays; there is no normal."""
+    """Moves the pusher without contact: the object rests, and normal and contact become zero."""
     none = jnp.zeros(3, state.dtype)
     return jnp.concatenate([state[:5], state[5:7] + inputs, none])
 
 
 class InContact(eqx.Module):
-    """A process that is told that the push touches the object, whatever the state says of it."""
+    """A process with s replaced by 1, so that the push touches the object."""
 
     process: Callable[[State, Inputs], State]
 

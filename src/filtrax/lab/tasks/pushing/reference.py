@@ -1,7 +1,7 @@
-"""What a filter could know at best.
+"""The reference of the pushing task, with which learned models are compared.
 
-That is the simulator without its disturbances, their covariance, and a sensor that reads whatever
-is not hidden to a pixel. A filter with all three is what learned ones are compared with.
+It consists of the simulator without disturbances, the covariance of the disturbances, and a sensor
+that reads all visible quantities with an accuracy of a pixel.
 """
 
 import math
@@ -28,43 +28,43 @@ from filtrax.noise import AbstractNoise, FixedNoise
 from filtrax.sensors import Measurement
 
 SMALL_STEPS = 25
-"""Of a push, which are 0.4 mm each for one of 10 mm."""
+"""The number of simulated steps of a push, 0.4 mm each for a push of 10 mm."""
 
 NUM_DRAWS = 16
-"""Of disturbances, to compute their covariance."""
+"""The number of draws of disturbances to estimate their covariance."""
 
 CONTACT_STDS = (1.4, 1.4, 0.3, 0.3, 0.42)
-"""Of contact point, normal and contact after a step: how far they are from what the process says,
-because the coming push is not known. Measured on simulated pushes."""
+"""Standard deviations of contact point, normal and contact after a step from the process, because
+the coming push is unknown; estimated from simulated pushes."""
 
 FLOORS = (0.03, 0.03, 0.03, 0.003, 0.003)
-"""Standard deviations of pose and friction at least, in the units of the state."""
+"""The smallest standard deviations of pose and friction, in the units of the state."""
 
 MOTION_STDS = (5.0, 5.0, 6.0)
-"""Of what a push does to a pose, in mm and degrees."""
+"""Standard deviations of the motion of a pose by a push, in mm and degrees."""
 
 CONTACT_VARIANCE = 1e-3
-"""Of the measured contact, which is right: the floor that learned noise has, too."""
+"""The variance of measured contact, which is exact: the same floor as that of learned noise."""
 
 UNIFORM_STD = math.sqrt(1 / 12)
-"""Of a number that is uniform over an interval of length one."""
+"""The standard deviation of a uniform distribution over an interval of length one."""
 
 HIDDEN = 0.03
-"""What is seen so much closer than a point, in metres, hides it."""
+"""A point is hidden if the visible depth is smaller than its own by this, in metres."""
 
 
 class ReferenceProcess(eqx.Module):
-    """The simulator without disturbances, for an object that is known.
+    """The simulator without disturbances, for a known object.
 
-    The pusher moves along a straight line (`push_along`). Whether and where the coming push will
-    touch the object is not known; it is taken to go on as it ends.
+    The pusher moves along a straight line (`push_along`). Contact during the coming push is
+    unknown; it is assumed to be that at the end of this push.
     """
 
     shape: Shape | None = None
     orientation: Scalar | None = None
 
     def bind(self, context: Context) -> "ReferenceProcess":
-        """The process for one sequence."""
+        """Returns the process for the object of one sequence."""
         return ReferenceProcess(shape_of_number(context["shape"]), context["first"]["pose"][2])
 
     def __call__(self, state: State, inputs: Inputs) -> State:
@@ -81,9 +81,9 @@ class ReferenceProcess(eqx.Module):
     def push(
         self, state: State, inputs: Inputs, friction: Friction, **disturbance: Any
     ) -> tuple[Float[Array, " 3"], Bool[Array, " small"]]:
-        """The pose after a push, and in which of its small steps the pusher meets the object.
+        """Returns the pose after a push, and a mask of its small steps with contact.
 
-        An object that is not touched, as the state says, stays.
+        The object rests if the state has no contact (s < 0.5).
         """
         shape, orientation = self._object()
         pose = jnp.append(state[:2], state[2] + orientation)
@@ -93,7 +93,7 @@ class ReferenceProcess(eqx.Module):
         return jnp.where(state[9] >= 0.5, contact.pose[-1], pose), contact.touches
 
     def _object(self) -> tuple[Shape, Scalar]:
-        """The object, and its orientation at the start of the sequence."""
+        """Returns the object, and its orientation at the start of the sequence."""
         if self.shape is None or self.orientation is None:
             raise ValueError(
                 "The reference process must know the object that is pushed, but it is not bound to "
@@ -103,23 +103,23 @@ class ReferenceProcess(eqx.Module):
 
 
 def tip_of(state: State) -> Float[Array, " 2"]:
-    """Where the pusher is: without contact the normal is zero, and the contact point is the tip."""
+    """Returns the position of the pusher, which is the contact point if the normal is zero."""
     return state[5:7] - TIP_RADIUS * state[7:9]
 
 
 def friction_of(state: State) -> Friction:
-    """c² = 100 l, μ = tan α."""
+    """Returns the friction of a state: c² = 100 l, μ = tan α."""
     return Friction(10 * jnp.sqrt(state[3]), jnp.tan(state[4] * (math.pi / 180)), jnp.zeros(2))
 
 
 class ReferenceNoise(AbstractNoise):
-    """The covariance of what the simulator's disturbances do to the pose, by draws of them.
+    """The covariance of the pose under the simulator's disturbances, estimated from draws.
 
-    `spreads` are those of all objects, and `number` is the one that is pushed.
+    `spreads` are those of all objects, and `number` is the index of the pushed object.
 
-    The draws are the same for all states. Contact of the coming push has fixed variances. If the
-    state says that a push touches the object, but it misses it, the pose is not known yet: then
-    the object may move as objects do (`MOTION_STDS`).
+    The draws are the same for all states. The components of contact have fixed variances. If the
+    state has contact but the simulated pusher misses the object, its pose must be inaccurate, and
+    the motion is as uncertain as motions are in general (`MOTION_STDS`).
     """
 
     spreads: Spread
@@ -131,7 +131,7 @@ class ReferenceNoise(AbstractNoise):
         return 10
 
     def bind(self, context: Context) -> "ReferenceNoise":
-        """The noise for one sequence."""
+        """Returns the noise for the object of one sequence."""
         return ReferenceNoise(self.spreads, self.process.bind(context), context["shape"])
 
     @precise
@@ -154,18 +154,18 @@ class ReferenceNoise(AbstractNoise):
 
 
 def reference_noise() -> AbstractNoise:
-    """The noise of the simulator, which no training changes."""
-    # What pushes of one sequence differ by does not depend on what they have in common.
+    """Returns the noise of the simulator, which is never trained."""
+    # The spread within a sequence does not depend on its common part, so any key will do.
     spreads = [of_sequence(*real_friction(name), key=jr.key(0))[1] for name in NAMES]
     return FixedNoise(ReferenceNoise(jax.tree.map(lambda *numbers: jnp.stack(numbers), *spreads)))
 
 
 class ReferenceSensor(eqx.Module):
-    """Reads everything that is not hidden to a pixel, and says so.
+    """Reads all visible quantities with an accuracy of a pixel, and states this accuracy.
 
-    Positions are the middles of pixels. Angles are rounded to what a pixel is at the mean distance
-    of the object's points from its centre. So errors are uniform, with the variance that is stated.
-    The reading needs the true `contact`: point, normal and whether the coming push touches.
+    Positions are those of pixel centres. Angles are rounded to a pixel at the mean distance of the
+    object's points from its centre. Errors are thus uniform with the stated variance.
+    The reading must have the true `contact`: contact point, normal and contact.
     """
 
     frames_at_once: ClassVar[int] = FRAMES_AT_ONCE
@@ -195,14 +195,14 @@ class ReferenceSensor(eqx.Module):
     def _read(
         self, place: Float[Array, " 2"]
     ) -> tuple[Float[Array, " 2"], Float[Array, "2 2"], Scalar]:
-        """A place on the table, read to a pixel; a factor of its covariance; the pixel's width."""
+        """Rounds a position to a pixel; returns it, a factor of its covariance, and its width."""
         pixel = jnp.floor(self.camera.project_position(place)) + 0.5
         slope = jax.jacfwd(self.camera.position_at)(pixel)
         width = jnp.sqrt(jnp.abs(slope[0, 0] * slope[1, 1] - slope[0, 1] * slope[1, 0]))
         return self.camera.position_at(pixel), UNIFORM_STD * slope, width
 
     def _seen(self, reading: Reading, context: Context) -> Bool[Array, " 8"]:
-        """Which components are not hidden by the arm."""
+        """Returns a mask of the components that are not hidden by the arm."""
         image = image_of(reading, context, self.camera)
         place = reading["contact"][:2] / MILLIMETRES
         point = jnp.append(place, jnp.asarray(TIP_HEIGHT, place.dtype))
@@ -217,7 +217,7 @@ def _rounded(number: Scalar, unit: Scalar) -> Scalar:
 
 
 def _rounded_direction(vector: Float[Array, " 2"], unit: Scalar) -> Float[Array, " 2"]:
-    """A unit vector whose angle is rounded; zero stays zero."""
+    """Returns a unit vector with rounded angle; zero for a zero vector."""
     angle = _rounded(jnp.arctan2(vector[1], vector[0]), unit)
     direction = jnp.stack([jnp.cos(angle), jnp.sin(angle)])
     return jnp.where((vector**2).sum() > 0, direction, 0.0)

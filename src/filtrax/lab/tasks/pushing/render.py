@@ -1,16 +1,16 @@
-"""Images of a scene, drawn inside of the compiled program that needs them.
+"""Images of a scene, rendered inside of compiled programs.
 
-A scene is a table with a wall behind it, an object of 13 mm thickness that lies there, the vertical
-rod that pushes it, and the arm that holds the rod. Every pixel has a ray, and shows what the ray
+A scene is a table with a wall behind it, an object of 13 mm thickness on it, the vertical rod that
+pushes the object, and the arm that holds the rod. Every pixel has a ray, and shows what the ray
 meets first:
 
 - the table or the wall, which are planes;
-- the object, whose top is where the ray is inside of the outline at the top's height. Its sides are
-  where the signed distance to the outline changes its sign between two of a few heights below;
+- the object, whose top is where the ray is inside of the outline at the top's height. On its sides,
+  the signed distance to the outline changes its sign between two of a few heights below;
 - rod and arm, which are capsules: cylinders with round ends.
 
-Surfaces are matt (Lambert), with a distant light. Objects have a bevelled rim and grooves that are
-parallel to their outline. So the picture of an object has exactly the symmetry of its shape.
+Surfaces are Lambertian, with a distant light. Objects have a bevelled rim and grooves parallel to
+their outline, so that the texture of an object has exactly the symmetry of its shape.
 """
 
 import equinox as eqx
@@ -26,26 +26,26 @@ from filtrax.lab.tasks.pushing.intersections import Hit, Rays, capsule, prism, s
 from filtrax.lab.tasks.pushing.shapes import THICKNESS, TIP_RADIUS, Shape
 
 WALL_LABEL, TABLE_LABEL, ARM_LABEL, OBJECT_LABEL = 0, 1, 2, 3
-"""Of the segmentation; the reference takes all labels above 2.5 for the object."""
+"""Labels of the segmentation; in the reference, all labels above 2.5 are the object."""
 
 LABELS = (TABLE_LABEL, WALL_LABEL, OBJECT_LABEL, ARM_LABEL, ARM_LABEL)
-"""Of the materials: table, wall, object, rod and arm."""
+"""The labels of the materials: table, wall, object, rod and arm."""
 
 TIP_HEIGHT = TABLE_HEIGHT + THICKNESS / MILLIMETRES / 2
-"""Where rod and object touch, in metres: at half the object's thickness."""
+"""The height of the contact of rod and object, in metres: half the object's thickness."""
 
 ROD_END = TABLE_HEIGHT + 0.002 + TIP_RADIUS / MILLIMETRES
-"""Where the round end of the rod has its centre; it is 2 mm above the table."""
+"""The height of the centre of the rod's round end in metres; the end is 2 mm above the table."""
 
 ROD_TOP = 0.12
 ARM_RADIUS = 0.04
-"""In metres, like all heights."""
+"""The radius of the arm in metres."""
 
 SEGMENTS = 2
-"""Between the heights at which a ray is compared with the outline."""
+"""The number of segments between the heights at which rays are compared with the outline."""
 
 SHADE_REACH = 9.0
-"""How far from an object the table is darker, in mm."""
+"""The decay length of the shade on the table around an object, in mm."""
 
 
 class Look(eqx.Module):
@@ -59,14 +59,14 @@ class Look(eqx.Module):
 
 
 class Scene(eqx.Module):
-    """What there is to see.
+    """A scene to render.
 
     **Attributes:**
 
-    - `pose`: of the object: x and y of its centroid in mm, absolute orientation in degrees.
-    - `shape`: of the object.
+    - `pose`: x and y of the object's centroid in mm, and its absolute orientation in degrees.
+    - `shape`: the shape of the object.
     - `tip`: x and y of the rod in mm.
-    - `arm`: where the arm comes from, in metres; it ends at the top of the rod.
+    - `arm`: the start of the arm in metres; it ends at the top of the rod.
     - `look`: colours and light.
     """
 
@@ -78,13 +78,13 @@ class Scene(eqx.Module):
 
 
 class Image(eqx.Module):
-    """What the camera gives.
+    """An image of the camera.
 
     **Attributes:**
 
     - `rgb`: colours from 0 to 1.
-    - `xyz`: the point of the world that each pixel shows, in metres.
-    - `segmentation`: what each pixel shows; `OBJECT_LABEL` is the object.
+    - `xyz`: the point of the world at each pixel, in metres.
+    - `segmentation`: the label of each pixel, such as `OBJECT_LABEL`.
     """
 
     rgb: Float[Array, "*b h w 3"]
@@ -93,15 +93,15 @@ class Image(eqx.Module):
 
 
 def render(scene: Scene, camera: Camera) -> Image:
-    """The image of a scene."""
+    """Renders a scene."""
     rays = Rays.of(camera, scene.pose.dtype)
-    # Kept before anything else is done: a compiler that moves what a pixel shows into what makes
-    # colours and coordinates of it repeats it for each of these.
+    # The barrier keeps XLA from fusing the trace into the code of colours and coordinates, which
+    # would repeat it for each of them.
     depth, material, brightness = jax.lax.optimization_barrier(_trace(scene, camera, rays))
     look = scene.look
     colors = (look.table, look.wall, look.object, 0.2 * look.arm + 0.25, look.arm)
     rgb, labels = jnp.zeros((*depth.shape, 3), depth.dtype), jnp.zeros(depth.shape, jnp.uint8)
-    # Choices and not a table that is looked up, which would be slow on a CPU.
+    # Select instead of gathering from a table, which is slow on CPUs.
     for number, (color, label) in enumerate(zip(colors, LABELS, strict=True)):
         shown = material == number
         rgb = jnp.where(shown[:, :, None], color[None, None, :], rgb)
@@ -111,12 +111,12 @@ def render(scene: Scene, camera: Camera) -> Image:
 
 
 def visible_pixels(image: Image) -> Int[Array, ""]:
-    """How many pixels show the object."""
+    """Counts the pixels that show the object."""
     return (image.segmentation == OBJECT_LABEL).sum(dtype=jnp.int32)
 
 
 def random_look(*, key: Key) -> Look:
-    """Steel on a light table, under a light from above, with colours that differ a little."""
+    """Draws colours around those of steel on a light table, and a light from above."""
     gray_key, tint_key, light_key = jr.split(key, 3)
     gray = jr.uniform(gray_key, (3, 1), minval=-1.0) * np.asarray([[0.08], [0.08], [0.15]])
     tint = 0.02 * jr.normal(tint_key, (4, 3))
@@ -127,7 +127,7 @@ def random_look(*, key: Key) -> Look:
 
 
 def random_arm(*, key: Key) -> Float[Array, " 3"]:
-    """Where an arm may come from: above the left or the right edge of the table."""
+    """Draws the start of the arm, above the left or the right edge of the table."""
     side_key, place_key = jr.split(key)
     side = jnp.where(jr.bernoulli(side_key), 1.0, -1.0)
     low, high = jnp.asarray([-0.1, 0.2, 0.45]), jnp.asarray([0.25, 0.4, 0.6])
@@ -135,7 +135,7 @@ def random_arm(*, key: Key) -> Float[Array, " 3"]:
 
 
 def _trace(scene: Scene, camera: Camera, rays: Rays) -> tuple[Array, Array, Array]:
-    """The depth of what each pixel shows, the number of its material, and how bright it is."""
+    """Returns depth, index of the material, and brightness of each pixel."""
     look, tip = scene.look, scene.tip / MILLIMETRES
     heights = np.linspace(THICKNESS, 0.0, SEGMENTS + 1) / MILLIMETRES + TABLE_HEIGHT
     depths = jnp.stack([rays.depth_at_height(height) for height in heights])
@@ -164,9 +164,9 @@ def _point(place: Float[Array, " 2"], height: float) -> Float[Array, " 3"]:
 
 
 def _empty_scene(camera: Camera) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Depth, where the wall is, and brightness without anything on the table.
+    """Returns depth, mask of the wall, and brightness of the empty scene.
 
-    The table has a faint grain and is darker far from its middle.
+    The table has a faint grain, and is darker far from its middle.
     """
     depth, rays = camera.plane_depth(), camera.rays()
     x, y, z = (place + depth * ray for place, ray in zip(PLACE, rays, strict=True))
@@ -177,7 +177,7 @@ def _empty_scene(camera: Camera) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _shade(points: tuple[Array, ...], distance: Array, tip: Array) -> Array:
-    """How much darker the table is beside the object and the rod: a factor."""
+    """Returns the factor on the brightness of the table around object and rod."""
     x, y, _ = points
     to_tip = jnp.sqrt((x - tip[0]) ** 2 + (y - tip[1]) ** 2) * MILLIMETRES - TIP_RADIUS
     by_object, by_rod = (

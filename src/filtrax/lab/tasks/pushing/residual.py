@@ -19,7 +19,7 @@ from filtrax.networks import Perceptron
 
 WIDTH = 32
 REACH = 50.0
-"""In mm: what networks divide lengths by."""
+"""The unit of lengths in network inputs, in mm."""
 
 
 NUM_FEATURES = 7
@@ -27,16 +27,16 @@ _MIRROR = np.asarray([1.0, -1.0, 1.0, -1.0, -1.0, -1.0, 1.0])
 
 
 class LearnedCorrection(eqx.Module):
-    """Sliding and turning about the contact that are added to a push, by a network.
+    """A network that adds sliding, and rotation about the contact, to a push.
 
-    Both leave the contact where it is along the normal, so that the tip keeps touching the object.
-    The network sees what does not depend on the frame: where the contact is relative to the normal,
-    the direction of the push, c, what the physics says, and which object it is.
+    Neither moves the contact along the normal, so that the tip keeps touching the object.
+    The inputs do not depend on the frame: the contact relative to the normal, the direction of the
+    push, c, the result of the physics, and the object (one-hot).
     """
 
     network: Perceptron
     object: Float[Array, "*b objects"]
-    """One at the number of the object, else zero."""
+    """The one-hot encoding of the object."""
 
     def __call__(self, touch: Touch, result: Push) -> Float[Array, " 3"]:
         normal, sideways = touch.normal, turned_left(touch.normal)
@@ -57,7 +57,7 @@ class LearnedCorrection(eqx.Module):
             jnp.sqrt(touch.squared_length) / REACH,
         ]
         here = jnp.concatenate([jnp.stack(seen), self.object])
-        # A mirrored push has the mirrored correction.
+        # Make the correction equivariant under mirroring.
         mirror = jnp.asarray(np.append(_MIRROR, np.ones(self.object.size)), here.dtype)
         slide, spin = self.network(here) - self.network(mirror * here)
         angle = length * spin / REACH
@@ -67,17 +67,17 @@ class LearnedCorrection(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class ResidualTraining:
-    """How the correction is trained: by Adam through the simulation of whole pushes."""
+    """The settings for training the correction, by AdamW through simulations of whole pushes."""
 
     num_steps: int = 1200
     batch: int = 24
-    """Pushes of each object."""
+    """The number of pushes of each object in a batch."""
     learning_rate: float = 3e-3
     weight_decay: float = 0.1
     coarseness: int = 4
-    """How much longer the steps of the simulation are than in predictions."""
+    """The factor on the length of simulated steps, relative to predictions."""
     scale: float = 1.0
-    """Errors in mm and degrees that count, as in `calibration.fit`."""
+    """The scale s of the robust loss in mm and degrees, as in `calibration.fit`."""
 
 
 def train_corrections(
@@ -87,21 +87,24 @@ def train_corrections(
     *,
     key: Key,
 ) -> LearnedCorrection:
-    """Corrections for all objects of the pushes, with a leading axis of objects."""
+    """Trains corrections for all objects of the pushes, with a leading axis of objects.
+
+    They share one network.
+    """
     count = len(groups.names)
     network_key, key = jr.split(key)
     data = (groups.shapes, groups.starts, groups.tips, groups.ends, calibration)
     counts = jnp.asarray(groups.weights.sum(1), int)
     path_steps = max(groups.num_steps // settings.coarseness, 1)
     network = _trained(settings, path_steps, untrained(count, key=network_key), data, counts, key)
-    # The same network for each object.
+    # Copy the network for each object.
     arrays, rest = eqx.partition(network, eqx.is_array)
     copies = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), arrays)
     return LearnedCorrection(eqx.combine(copies, rest), jnp.eye(count, dtype=float))
 
 
 def untrained(num_objects: int, *, key: Key) -> Perceptron:
-    """A network that hardly corrects anything."""
+    """Makes a fresh network, whose corrections are close to zero."""
     return Perceptron((NUM_FEATURES + num_objects, WIDTH, WIDTH, 2), final_std=1e-3, key=key)
 
 
@@ -117,13 +120,13 @@ def _trained(settings, path_steps, network, data, counts, key):
         parameters, state = carry
         key, share = inputs
         gradient = jax.grad(loss)(parameters, key)
-        with jax.numpy_dtype_promotion("standard"):  # Optax counts steps in int32.
+        with jax.numpy_dtype_promotion("standard"):  # optax counts steps in int32
             updates, state = optimizer.update(gradient, state, parameters)
         updates = jax.tree.map(lambda update: share.astype(update.dtype) * update, updates)
         return (optax.apply_updates(parameters, updates), state), None
 
     start = (parameters, optimizer.init(parameters))
-    # The learning rate ends at zero, along half a cosine.
+    # Decay the learning rate to zero by half a cosine.
     shares = (1 + jnp.cos(jnp.linspace(0.0, math.pi, settings.num_steps))) / 2
     keys = jr.split(key, settings.num_steps)
     (parameters, _), _ = jax.lax.scan(step, start, (keys, shares))
@@ -131,7 +134,7 @@ def _trained(settings, path_steps, network, data, counts, key):
 
 
 def _loss(settings, path_steps, network, data, counts, key):
-    """The mean over some pushes of each object."""
+    """Averages the loss over random pushes of each object."""
 
     def of_object(shape, starts, tips, ends, calibration, number, count, key):
         chosen = jr.randint(key, (settings.batch,), 0, count)

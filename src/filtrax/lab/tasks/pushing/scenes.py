@@ -1,4 +1,4 @@
-"""The images of readings: what the camera shows at a step of a sequence."""
+"""Renders the images of readings."""
 
 import dataclasses
 import functools
@@ -14,27 +14,27 @@ from filtrax.lab.tasks.pushing.render import Image, Scene, render
 from filtrax.lab.tasks.pushing.shapes import Shape, all_shapes
 
 FRAMES_AT_ONCE = 640
-"""That are drawn and read at a time outside of training: each takes about ten megabytes."""
+"""The number of frames to encode at once outside of training; each takes about ten megabytes."""
 
 COARSE = 2
-"""How many points of the maps of distances become one: less than a pixel shows is enough."""
+"""The stride of the coarser maps of distances, whose spacing is still less than a pixel."""
 
 
 def image_of(reading: Reading, context: Context, camera: Camera) -> Image:
-    """The image of a reading, which has the `pose` of the object and the `tip` of the pusher."""
+    """Renders a reading, which has the `pose` of the object and the `tip` of the pusher."""
     shape = shape_of_number(context["shape"])
     scene = Scene(reading["pose"], shape, reading["tip"], context["arm"], context["look"])
     return render(scene, camera)
 
 
 def shape_of_number(number: Int[Array, ""]) -> Shape:
-    """One of the objects, with a coarser map of distances."""
+    """Returns the object of an index in `NAMES`, with a coarser map of distances."""
     return jax.tree.map(lambda table: jnp.asarray(table)[number], _coarse_shapes())
 
 
 @functools.cache
 def _coarse_shapes() -> Shape:
-    """All objects, as NumPy arrays: what is kept must not belong to a program being traced."""
+    """Returns all objects as NumPy arrays, because a cache must not keep tracers."""
     with jax.ensure_compile_time_eval():
         shapes = all_shapes()
         coarse = shapes.distance[:, ::COARSE, ::COARSE]

@@ -1,7 +1,7 @@
 """Data sets of simulated pushes.
 
-All objects are in all splits, and each split has pushes of its own, as in Kloss et al. (2021): a
-filter is tested with objects it knows, and pushes it has never seen.
+All splits have the same objects and different pushes, as in Kloss et al. (2021): filters are tested
+with known objects and unseen pushes.
 """
 
 import functools
@@ -24,19 +24,19 @@ from filtrax.lab.tasks.pushing.simulator import simulate
 
 
 class Sequences(eqx.Module):
-    """Sequences of pushes; moment 0 is the initial one. Lengths in mm, angles in degrees.
+    """Sequences of pushes, with lengths in mm and angles in degrees; moment 0 is the initial one.
 
     **Attributes:**
 
-    - `shape`: the number of the object in `NAMES`.
+    - `shape`: the index of the object in `NAMES`.
     - `friction`: l = c²/100 of the sequence.
     - `half_angle`: α = atan(μ) of the sequence.
-    - `poses`: x and y of the centroid, and the orientation itself.
-    - `tips`: of the pusher; the step from moment t to t + 1 moves it from `tips[t]` to
-      `tips[t + 1]`, so that there is one more than moments.
-    - `points`, `normals`, `touches`: where the *coming* step touches the object, the inward normal
-      there, and whether it does. Without contact they are the tip and zero.
-    - `pushes`: whether the coming step belongs to a push, which may have slid off the object.
+    - `poses`: x and y of the centroid, and the absolute orientation.
+    - `tips`: positions of the pusher, one more than moments: the step from moment t to t + 1 moves
+      it from `tips[t]` to `tips[t + 1]`.
+    - `points`, `normals`, `touches`: contact point, inward normal and contact of the *coming* step.
+      Without contact, the point is the tip, and the normal is zero.
+    - `pushes`: True if the coming step belongs to a push, which may have slid off the object.
     """
 
     shape: Int[Array, "*n"]
@@ -58,10 +58,10 @@ def make_sequences(
     seed: int,
     objects: Sequence[str] = NAMES,
 ) -> Sequences:
-    """The sequences of a split, which have one moment more than steps.
+    """Simulates the sequences of a split, which have one more moment than steps.
 
-    Objects take turns. Each sequence has random numbers of its own: it does not depend on how many
-    others there are, and a shorter one is the beginning of a longer one.
+    Objects alternate. Each sequence has its own random numbers: it does not depend on the number of
+    sequences, and a shorter sequence is the start of a longer one.
     """
     check_known("A split must be one of the three", {split} - {*SPLITS}, SPLITS)
     check_known("Objects must be those of the data set", {*objects} - {*NAMES}, NAMES)
@@ -70,7 +70,7 @@ def make_sequences(
     key = jr.fold_in(jr.key(seed), SPLITS.index(split))
     count = min(len(objects), num_sequences)
     places = -(-num_sequences // count)
-    # One object after the other, because each has a map of distances of its own.
+    # Simulate objects separately, because each has its own map of distances.
     parts = [
         _of_object(
             shape(name),
@@ -87,7 +87,7 @@ def make_sequences(
 
 @functools.partial(jax.jit, static_argnums=1)
 def _in_turn(parts: list[Sequences], num_sequences: int) -> Sequences:
-    """The first sequence of each part, then the second of each, and so on."""
+    """Interleaves parts: the first sequence of each part, then the second of each, and so on."""
 
     def merged(*leaves: Array) -> Array:
         stacked = jnp.stack(leaves, 1)
@@ -107,7 +107,7 @@ def _of_object(
     *,
     key: Key,
 ) -> Sequences:
-    """The sequences of these numbers."""
+    """Simulates the sequences of one object with these indices."""
 
     def one(number: Int[Array, ""]) -> Sequences:
         friction_key, own_key = jr.split(jr.fold_in(key, number))

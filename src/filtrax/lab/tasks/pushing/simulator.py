@@ -1,14 +1,14 @@
-"""Pushes by chance, one after the other, and the free motion of the pusher between them.
+"""Simulates random pushes, and the free motion of the pusher between them.
 
-A push begins somewhere at the outline of an object and goes straight on for 50 mm, in one of nine
-directions about the inward normal, as those of the MIT Push data set do. It moves the object as
-`contact` says in steps of 0.4 mm, disturbed as `disturbances` says. A moment is every 10 mm, which
-is 5 Hz at 50 mm/s; so a push has 5 steps, like the data set's. Then the pusher goes around the
-object to the next start, without touching it. These steps are up to 40 mm long: nothing happens in
-them, and at 10 mm most steps of a sequence would be of this kind.
+A push starts at a random point of an object's outline and is straight for 50 mm, in one of nine
+directions around the inward normal, as in the MIT Push data set. The object moves by `contact` in
+steps of 0.4 mm, with `disturbances`. There is a moment every 10 mm, which is 5 Hz at 50 mm/s, so a
+push has 5 steps, as in the data set. Then the pusher moves around the object to the next start
+without touching it. These steps are up to 40 mm long, because with 10 mm, most steps of a sequence
+would be free motion.
 
-Of a few places and directions for the next push the one with the shortest way there is taken, among
-those that keep the object where the camera sees it.
+The next push is chosen from a few random candidates: the one with the shortest way among those that
+keep the object within view.
 """
 
 from typing import NamedTuple
@@ -27,46 +27,46 @@ from filtrax.lab.tasks.pushing.shapes import TIP_RADIUS, Shape, rotated
 from filtrax.lab.tasks.pushing.ways import Way, way_around
 
 STEP_LENGTH = 10.0
-"""Of a step of a push, in mm."""
+"""The length of a step of a push, in mm."""
 PUSH_STEPS = 5
 SMALL_STEPS = round(STEP_LENGTH / STEP)
 FREE_LENGTH = 40.0
-"""Of a step of free motion at most, in mm."""
+"""The largest length of a step of free motion, in mm."""
 DIRECTIONS = tuple(20.0 * number for number in range(-4, 5))
 """Angles between pushes and the inward normal at their start, in degrees."""
 CANDIDATES = 6
-"""For the next push."""
+"""The number of candidates for the next push."""
 WORKSPACE = 100.0
-"""How far from the origin pushes may lead the middle of an object, in mm. All of it, and the
-pusher, is then in the image."""
+"""The largest distance of an object from the origin after a push, in mm, so that object and pusher
+stay in the image."""
 FIRST_PLACES = 80.0
-"""How far from the origin an object is at the start, in mm."""
+"""The largest initial distance of an object from the origin, in mm."""
 
 
 class Moment(NamedTuple):
-    """An object and a pusher, and what the coming step will be."""
+    """The poses of object and pusher, and the contact of the coming step."""
 
     pose: Float[Array, "*t 3"]
     tip: Float[Array, "*t 2"]
     next_tip: Float[Array, "*t 2"]
     point: Float[Array, "*t 2"]
-    """Where the object will be touched; the tip without contact."""
+    """The contact point of the coming step; the tip without contact."""
     normal: Float[Array, "*t 2"]
-    """Inward there; zero without contact."""
+    """The inward normal at the contact point; zero without contact."""
     touches: Bool[Array, "*t"]
     pushes: Bool[Array, "*t"]
-    """Whether the step belongs to a push, which may have slid off the object."""
+    """True if the step belongs to a push, which may have slid off the object."""
 
 
 class Plan(eqx.Module):
-    """The way to a push, and the push.
+    """A push, and the way to its start.
 
     **Attributes:**
 
-    - `number`: of the push, from 0.
-    - `way`: to its start.
-    - `heading`: its direction, a unit vector.
-    - `left_out`: how many of its steps are left out.
+    - `number`: the index of the push in its sequence.
+    - `way`: the way to the start of the push.
+    - `heading`: the direction of the push, a unit vector.
+    - `left_out`: the number of steps by which the push is shorter than usual.
     """
 
     number: Int[Array, ""]
@@ -76,11 +76,11 @@ class Plan(eqx.Module):
 
     @property
     def num_steps(self) -> Int[Array, ""]:
-        """Of the way and of the push."""
+        """The number of steps of way and push."""
         return self.way.num_steps + PUSH_STEPS - self.left_out
 
     def place(self, step: Int[Array, ""]) -> Float[Array, " 2"]:
-        """Where the tip is after so many steps."""
+        """Returns the position of the tip after a number of steps."""
         pushed = jnp.maximum(step - self.way.num_steps, 0).astype(self.heading.dtype)
         return self.way.place(step) + STEP_LENGTH * pushed * self.heading
 
@@ -88,17 +88,17 @@ class Plan(eqx.Module):
 def simulate(
     shape: Shape, friction: Friction, spread: Spread, num_moments: int, *, key: Key
 ) -> Moment:
-    """What happens to one object, moment by moment.
+    """Simulates one object; moments are the leading axis of the result.
 
-    The first moment may be anywhere on the way to a push, or between two of its steps: the push
-    then lacks those before.
+    The first moment may be anywhere on the way to a push, or within the push, which is then
+    shorter.
 
     Args:
         shape: the object.
-        friction: of the sequence; pushes differ from it.
-        spread: how much they do.
-        num_moments: how many moments there are.
-        key: of everything that is drawn.
+        friction: the friction of the sequence.
+        spread: the spread of its pushes.
+        num_moments: the number of moments.
+        key: the key for all random draws.
     """
     start_key, plan_key, push_key, step_key = jr.split(key, 4)
     pose, plan, place = _start(shape, key=start_key)
@@ -132,7 +132,7 @@ def simulate(
 
 
 def _start(shape: Shape, *, key: Key) -> tuple[Float[Array, " 3"], Plan, Int[Array, ""]]:
-    """An object somewhere, a push of it, and how many steps of the way to it are done.
+    """Draws a pose of the object, a push of it, and the number of finished steps of its plan.
 
     All steps of the way and of the push are equally likely to be the next one.
     """
@@ -156,7 +156,7 @@ def _next_plan(
     *,
     key: Key,
 ) -> Plan:
-    """The best of some pushes from where the pusher is."""
+    """Draws candidates for the next push, and returns the best one."""
 
     def plan(key):
         start, heading = _candidate(shape, pose, key=key)
@@ -166,7 +166,7 @@ def _next_plan(
     def cost(plan):
         pushed = pose[:2] + PUSH_STEPS * STEP_LENGTH * plan.heading
         beyond = jnp.maximum(_length(pushed) - WORKSPACE, 0.0)
-        # To stay there comes first.
+        # Staying within the workspace has priority.
         return jnp.abs(plan.way.turn) + 100.0 * beyond
 
     plans = jax.vmap(plan)(jr.split(jr.fold_in(key, number), CANDIDATES))
@@ -177,7 +177,7 @@ def _next_plan(
 def _candidate(
     shape: Shape, pose: Float[Array, " 3"], *, key: Key
 ) -> tuple[Float[Array, " 2"], Float[Array, " 2"]]:
-    """A place of the tip at the outline, and a direction into the object, in the world."""
+    """Draws a position of the tip at the outline, and a direction into the object, in the world."""
     along, across = jr.uniform(key, (2,), shape.outline.dtype)
     along, across = shape.outline.shape[0] * along, len(DIRECTIONS) * across
     index = along.astype(int)

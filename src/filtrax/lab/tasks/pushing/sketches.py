@@ -1,4 +1,4 @@
-"""What states of the pushing task look like from above, and where the camera shows that."""
+"""Drawings of states of the pushing task from above, and their projection into images."""
 
 import jax
 import jax.numpy as jnp
@@ -11,29 +11,29 @@ from filtrax.lab.tasks.pushing.shapes import NAMES, THICKNESS, shape
 from filtrax.trajectory import Trajectory
 
 NORMAL_LENGTH = 30.0
-"""Of the arrow of a unit normal, in mm."""
+"""The length of the arrow of a unit normal, in mm."""
 
 TOP = TABLE_HEIGHT + THICKNESS / MILLIMETRES
-"""The height of what is drawn into images, in metres: the upper side of the object."""
+"""The height of drawings in images, in metres: the upper side of the object."""
 
 NUM_POINTS = 48
-"""Of an outline: enough that nobody sees corners in a curve."""
+"""The number of points of an outline, enough for smooth curves."""
 
 SHARPEST_CURVE = 0.3
-"""Larger changes of direction between two sides of an outline are corners, in radians."""
+"""The largest change of direction between two sides of an outline without a corner, in radians."""
 
 MEANINGS = (
     *("position x", "position y", "orientation θ", "pressure distribution l", "friction angle α"),
     *("contact point x", "contact point y", "normal x", "normal y", "chance of contact s"),
 )
-"""Of the components of the state; l is the squared ratio of the largest moment and force."""
+"""Descriptions of the state's components; l is the squared ratio of largest moment and force."""
 
 
 def sketch(trajectory: Trajectory, states: Float[np.ndarray, "t 10"]) -> Sketch:
-    """The object at the pose of each state, and the normal at its contact point.
+    """Draws the object at the pose of each state, and the normal at its contact point.
 
-    The rotation of a state counts from the first moment of the sequence. An arrow is as much
-    shorter as the normal is, and a point where the state has none.
+    The rotation of a state is relative to the first moment of the sequence. Arrows are proportional
+    to the length of the normal, and points without a normal.
     """
     name = NAMES[int(trajectory.context["shape"])]
     x, y = few_points(np.asarray(shape(name).outline)).T
@@ -46,7 +46,7 @@ def sketch(trajectory: Trajectory, states: Float[np.ndarray, "t 10"]) -> Sketch:
 
 
 def few_points(outline: Float[np.ndarray, "points 2"]) -> Float[np.ndarray, "few 2"]:
-    """Some points of an outline, about evenly spaced, with all of its corners."""
+    """Thins an outline to about evenly spaced points, including all corners."""
     sides = np.roll(outline, -1, 0) - outline
     directions = np.arctan2(sides[:, 1], sides[:, 0])
     turns = np.angle(np.exp(1j * (directions - np.roll(directions, 1))))
@@ -57,11 +57,11 @@ def few_points(outline: Float[np.ndarray, "points 2"]) -> Float[np.ndarray, "few
 
 
 def projection(camera: Camera) -> Float[np.ndarray, "3 3"]:
-    """How images show the upper side of the object, as `AbstractTask.projection` says it.
+    """Returns the homography of the object's upper side, as `AbstractTask.projection` does.
 
-    Depth, and pixels times depth, are linear in the position; so three positions tell all.
+    Depth, and pixels times depth, are affine in the position, so three positions determine it.
     """
-    far = 100.0  # mm; numbers of single precision that are close to each other have no difference
+    far = 100.0  # mm, large enough for differences in float32
     middle = jnp.asarray([camera.width / 2, camera.height / 2])
 
     def seen(place):

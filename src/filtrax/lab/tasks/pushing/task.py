@@ -1,4 +1,4 @@
-"""The pushing task: its data, how they are seen, and what is known of them."""
+"""The pushing task: data, models and images."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ from filtrax.state_space import StateSpaceModel
 from filtrax.trajectory import Trajectory
 
 INITIAL_STDS = (50.0, 50.0, 1e-3, 5.0, 5.0, 50.0, 50.0, 0.5, 0.5, 0.5)
-"""Of the belief before the first step. The rotation is counted from there, so it is known."""
+"""Standard deviations of the initial belief. The initial rotation is zero by definition."""
 
 PERTURBATIONS = (
     (0.0,) * 10,
@@ -52,30 +52,30 @@ PERTURBATIONS = (
 """The paper's draws from the prior."""
 
 SEQUENCES_AT_ONCE = 16
-"""Of which visible pixels are counted, which bounds the memory that it takes."""
+"""The number of sequences whose visible pixels are counted at once, to limit memory."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PushingTask(AbstractTask):
-    """A robot pushes an object over a table; where is it, and where does the robot touch it?
+    """Tracking of an object that a robot pushes over a table, and of the contact with the robot.
 
     Pushes are simulated (`filtrax.lab.tasks.pushing.sequences`), with disturbances that were fitted
-    to real ones. A reading has the pose of the object, the place of the pusher before and after the
-    coming push, and the true contact; the context has the object, colours, light, arm and the first
-    scene of the sequence. The image is drawn from them where it is needed. Data depend on nothing
-    but these fields, the default precision of JAX and its random generator.
+    to real pushes. A reading has the pose of the object, positions of the pusher before and after
+    the coming push, and the true contact; the context has the object, colours, light, arm and the
+    first scene of the sequence. Sensors render the image from them. Data depend only on these
+    fields, the default dtype of JAX and its random generator.
 
-    Rotations are counted from the first image of a sequence, also in its sub-sequences; the paper
-    counts them from the start of the sub-sequence.
+    Rotations are relative to the first image of a sequence, even in sub-sequences; in the paper,
+    they are relative to the start of the sub-sequence.
 
     **Attributes:**
 
-    - `objects`: which of the eleven objects of the MIT Push data set are pushed.
-    - `image_size`: height and width of the images; the same scene is shown with fewer pixels.
-    - `num_steps`, `num_test_steps`: the length of sequences for training and validation, and of
-      those for the test.
-    - `num_train`, `num_validation`, `num_test`: how many sequences there are.
-    - `seed`: of everything that is drawn.
+    - `objects`: the objects of the MIT Push data set to push.
+    - `image_size`: height and width of the images, which always show the whole scene.
+    - `num_steps`, `num_test_steps`: the length of sequences for training and validation, and for
+      the test.
+    - `num_train`, `num_validation`, `num_test`: the number of sequences in each split.
+    - `seed`: the seed of all random draws.
     """
 
     kind: ClassVar[str] = "pushing"
@@ -111,7 +111,7 @@ class PushingTask(AbstractTask):
 
     @property
     def observation_space(self) -> Space:
-        """What the components of a measurement mean."""
+        """The space of observations; its orientation has a period after `bind`."""
         return observation_space()
 
     @property
@@ -136,12 +136,12 @@ class PushingTask(AbstractTask):
         return dataclasses.replace(self, objects=NAMES, seed=0)
 
     def num_sequences(self, split: str) -> int:
-        """How many sequences a split has."""
+        """Returns the number of sequences of a split."""
         _check_split(split)
         return getattr(self, f"num_{split}")
 
     def sequences(self, split: str) -> Sequences:
-        """The pushes of a split."""
+        """Simulates the pushes of a split."""
         return make_sequences(
             split,
             num_sequences=self.num_sequences(split),
@@ -154,13 +154,13 @@ class PushingTask(AbstractTask):
         return self.as_seen(split, self.sequences(split))
 
     def as_seen(self, split: str, sequences: Sequences) -> Trajectory:
-        """The pushes of a split with what the camera sees of them."""
+        """Adds random colours, light and arms to the pushes of a split, as trajectories."""
         key = jr.fold_in(jr.key(self.seed), SPLITS.index(split))
         looks, arms = _draw_looks(key, sequences.shape)
         return trajectories(sequences, looks, arms)
 
     def details(self, data: Trajectory) -> Details:
-        """The pixels of the object that are not hidden."""
+        """Counts the visible pixels of the object."""
         return Details(visible=count_visible(data, self.camera))
 
     def build(self, settings: PushingModel, *, key: Key) -> StateSpaceModel:
@@ -174,7 +174,7 @@ class PushingTask(AbstractTask):
         return np.round(255 * np.asarray(images)).astype(np.uint8)
 
     def view(self) -> View | None:
-        """None: where a position is in the image is no linear function of it; see `projection`."""
+        """Returns None, because pixels are not linear in positions; see `projection`."""
         return None
 
     def projection(self) -> Float[np.ndarray, "3 3"]:
@@ -184,16 +184,16 @@ class PushingTask(AbstractTask):
         return sketch(trajectory, states)
 
     def companions(self, trajectory: Trajectory) -> dict[str, Float[np.ndarray, "t 2"]]:
-        """The pusher."""
+        """Returns the path of the pusher."""
         return {"pusher": np.asarray(trajectory.readings["tip"])}
 
     def scores(
         self, data: Trajectory, differences: Float[np.ndarray, "*b n t x"]
     ) -> dict[str, Float[np.ndarray, "*b n"]]:
-        """Mean errors of the position in mm and of the rotation in degrees.
+        """Returns mean errors of position in mm and rotation in degrees.
 
-        Differences of rotations go the short way round, with the symmetry of the object. A circle
-        has no rotation.
+        Differences of rotations are wrapped by the symmetry of the object. The rotation error of a
+        circle is NaN.
         """
         translation = np.hypot(differences[..., 0], differences[..., 1]).mean(-1)
         rotation = np.abs(differences[..., 2]).mean(-1)
@@ -201,9 +201,9 @@ class PushingTask(AbstractTask):
         return {"translation": translation, "rotation": np.where(turns, rotation, np.nan)}
 
 
-@jax.jit  # one program, and not one for every array
+@jax.jit  # one program instead of one per array
 def trajectories(sequences: Sequences, looks: Any, arms: Float[Array, "n 3"]) -> Trajectory:
-    """A data set of pushes, with colours and light, and where the arm comes from."""
+    """Makes trajectories of pushes with colours, light and arms."""
     states = _states(sequences)
     tips, poses = sequences.tips, sequences.poses
     touches = sequences.touches[..., None].astype(states.dtype)
@@ -234,7 +234,7 @@ def trajectories(sequences: Sequences, looks: Any, arms: Float[Array, "n 3"]) ->
 
 
 def _states(sequences: Sequences) -> Float[Array, "n t 10"]:
-    """The states of all moments, with the rotation since the first one."""
+    """Returns the states of all moments, with rotations relative to the first one."""
     poses = sequences.poses
     shape = poses.shape[:2]
     constant = [sequences.friction, sequences.half_angle]
@@ -256,7 +256,7 @@ def _states(sequences: Sequences) -> Float[Array, "n t 10"]:
 
 
 def count_visible(data: Trajectory, camera: Camera) -> Int[Array, "n t"]:
-    """How many pixels of the object each image shows."""
+    """Counts the visible pixels of the object in each image."""
     counts = []
     for first in range(0, data.initial.shape[0], SEQUENCES_AT_ONCE):
         chunk = slice(first, first + SEQUENCES_AT_ONCE)
@@ -281,7 +281,7 @@ def _rgb(readings, context, camera):
 
 @jax.jit
 def _draw_looks(key: Key, shapes: Int[Array, " n"]) -> Any:
-    """Look and arm of each sequence, which depend on its number alone."""
+    """Draws look and arm of each sequence, which depend only on key and index."""
 
     def one(number):
         look_key, arm_key = jr.split(jr.fold_in(key, number))

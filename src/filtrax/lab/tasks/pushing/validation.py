@@ -1,4 +1,4 @@
-"""How well physics predicts real pushes: fitted on one half of them, tested on the other."""
+"""Validates the physics on real pushes: fitted on one half of them, tested on the other."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -34,13 +34,13 @@ from filtrax.lab.tasks.pushing.residual import ResidualTraining, train_correctio
 from filtrax.lab.tasks.pushing.shapes import NAMES, Shape, shape
 
 MOVED = 5.0
-"""Pushes that move the object by more than this, in mm, are also looked at on their own."""
+"""Pushes that move the object by more than this, in mm, are also reported separately."""
 QUANTILES = (50, 75, 90)
 PAIR_DISTANCE = 4.0
-"""In mm, of starts and 30 mm further along pushes: closer ones are repetitions."""
+"""The distance in mm, of starts and of points 30 mm further, below which pushes are repetitions."""
 
 SIMULATED = "c, μ, registration"
-"""The model whose errors on simulated pushes are compared with those on real ones."""
+"""The model whose errors on simulated and real pushes are compared."""
 
 _FITS = {
     "c": LENGTH,
@@ -49,7 +49,7 @@ _FITS = {
 }
 
 Progress = Callable[[str], None]
-"""Told what is being done."""
+"""Callback that gets the name of the current step."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,27 +58,27 @@ class Row:
 
     name: str
     translation: Float[np.ndarray, " pushes"]
-    """In mm."""
+    """Errors of the final position in mm."""
     rotation: Float[np.ndarray, " pushes"]
-    """In degrees."""
+    """Errors of the final orientation in degrees."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Validation:
-    """Errors of several models on the same pushes, and what was fitted."""
+    """Errors of several models on the same pushes, and their fitted parameters."""
 
     pushes: Pushes
     """The test half."""
     rows: tuple[Row, ...]
     names: tuple[str, ...]
-    """Of the objects."""
+    """The names of the objects."""
     calibrations: Mapping[str, Calibration]
-    """By the names of rows, with a leading axis of objects."""
+    """The fitted calibrations by name of the row, with a leading axis of objects."""
     simulator: tuple[Agreement, ...] = ()
-    """How errors of `SIMULATED` on all real pushes compare with those on simulated ones."""
+    """Comparisons of the errors of `SIMULATED` on all real pushes, and on simulated ones."""
 
     def parts(self) -> dict[str, Bool[np.ndarray, " pushes"]]:
-        """Which pushes belong to each object, to all, and to those that moved the object."""
+        """Returns masks of the pushes of each object, of all, and of those with large motion."""
         motions = self.pushes.motions
         moved = np.hypot(motions[:, 0], motions[:, 1]) > MOVED
         objects = {name: self.pushes.shapes == name for name in self.names}
@@ -92,14 +92,14 @@ def validate(
     residual: ResidualTraining | None = None,
     progress: Progress = lambda text: None,
 ) -> Validation:
-    """Predicts the ends of all pushes in a table, with models that know more and more.
+    """Predicts the ends of held-out pushes in a table, with models of increasing complexity.
 
     Args:
-        place: a table of pushes, or a folder with one; outlines are taken from a file of shapes
-            beside it if there is one.
-        seed: of the halves, and of the learned correction.
-        residual: how to train the correction; without it there is none.
-        progress: told what is being done.
+        place: a table of pushes, or a folder with one; a file of shapes beside it, if there is
+            one, has the outlines.
+        seed: the seed of the halves, and of the learned correction.
+        residual: the settings for training the correction; None for no correction.
+        progress: called with the name of the current step.
     """
     path = find_endpoints(place)
     pushes = read_endpoints(path)
@@ -130,9 +130,9 @@ def validate(
 
 
 def halves(pushes: Pushes, seed: int) -> Bool[np.ndarray, " pushes"]:
-    """Whether each push is in the first half of those with its object.
+    """Returns a mask of a random half of the pushes of each object.
 
-    Pushes that repeat each other with another speed are in the same half.
+    Repetitions of a push at other speeds are in the same half.
     """
     first = np.zeros(len(pushes), bool)
     for number, name in enumerate(sorted({*pushes.shapes.tolist()})):
@@ -144,10 +144,10 @@ def halves(pushes: Pushes, seed: int) -> Bool[np.ndarray, " pushes"]:
 
 
 def repetitions(pushes: Pushes) -> np.ndarray:
-    """A number for each push with one object, the same for those that repeat each other.
+    """Returns a label for each push of one object, which is equal for repetitions.
 
-    A push belongs to the one of another speed whose start and direction are nearest to its own in
-    the object's frame, if they are near.
+    A push repeats the push at another speed with the nearest start and direction in the object's
+    frame, if their distance is below `PAIR_DISTANCE`.
     """
     angles = np.deg2rad(pushes.starts[:, 2])
     cosines, sines = np.cos(angles), np.sin(angles)
@@ -171,7 +171,7 @@ def repetitions(pushes: Pushes) -> np.ndarray:
 
 
 def _shapes(path: Path, names: set[str]) -> dict[str, Shape]:
-    """The objects of these names, with outlines of the file where it has them."""
+    """Returns the objects of these names, with outlines from the file if it has them."""
     known = read_shapes(path) if path.exists() else {}
     return {name: known[name] if name in known else shape(name) for name in NAMES if name in names}
 

@@ -1,8 +1,8 @@
-"""How the pusher gets around an object without touching it.
+"""Ways of the pusher around an object without touching it.
 
-Away from the middle of the object to a circle about it, along the circle the short way round, and
-back towards the middle. On the first and the last part the tip only gets farther from a convex
-object, or only nearer to it. Steps are straight, and none passes a corner between two parts.
+A way leads away from the middle of the object to a circle around it, along the circle in the
+shorter direction, and back towards the middle. On its first and last part, the distance to a convex
+object is monotonic. Steps are straight, and none contains a corner between two parts.
 """
 
 import math
@@ -15,20 +15,20 @@ from filtrax._types import Scalar
 from filtrax.lab.tasks.pushing.shapes import TIP_RADIUS, Shape
 
 CLEARANCE = 8.0
-"""Between the tip and the object in mm, on the circle."""
+"""The smallest distance between tip and object on the circle, in mm."""
 
 _FULL_TURN = 2 * math.pi
 
 
 class Way(eqx.Module):
-    """A way around an object in steps of equal lengths on each of its parts.
+    """A way around an object, with steps of equal length within each part.
 
     **Attributes:**
 
-    - `start`, `end`: places of the tip, in mm.
-    - `middle`, `radius`: of the circle.
-    - `angle`, `turn`: where the circle is entered, and how far the way follows it, in radians.
-    - `counts`: numbers of steps: out, around and in.
+    - `start`, `end`: initial and final position of the tip, in mm.
+    - `middle`, `radius`: centre and radius of the circle, in mm.
+    - `angle`, `turn`: angle at which the way enters the circle, and angle along it, in radians.
+    - `counts`: the number of steps of the three parts.
     """
 
     start: Float[Array, " 2"]
@@ -41,11 +41,11 @@ class Way(eqx.Module):
 
     @property
     def num_steps(self) -> Int[Array, ""]:
-        """How many steps there are."""
+        """The number of steps."""
         return self.counts.sum(dtype=self.counts.dtype)
 
     def place(self, number: Int[Array, ""]) -> Float[Array, " 2"]:
-        """Where the tip is after this many steps."""
+        """Returns the position of the tip after a number of steps."""
         out, around, _ = self.counts
         begun = jnp.stack([jnp.zeros_like(out), out, out + around])
         shares = (number - begun) / jnp.maximum(self.counts, 1)
@@ -68,7 +68,7 @@ def way_around(
     end: Float[Array, " 2"],
     longest: float,
 ) -> Way:
-    """The way around an object that is there, in steps of at most `longest` mm."""
+    """Plans a way around an object centred at `middle`, in steps of at most `longest` mm."""
     squares = (shape.outline**2).sum(-1)
     radius = jnp.sqrt(squares.max()) + TIP_RADIUS + CLEARANCE
     (first, out), (last, back) = (_polar(place - middle) for place in (start, end))

@@ -1,4 +1,4 @@
-"""The motion between two images: searched on a grid, then refined."""
+"""Estimates the motion between two images: a search on a grid, then refinement."""
 
 import jax
 import jax.numpy as jnp
@@ -26,12 +26,13 @@ def estimate_motion(
     *,
     steps: Float[Array, "*n"],
 ) -> tuple[Float[Array, "*n"], Float[Array, "*n"]]:
-    """Speeds in m/s and heading rates in degrees per second, positive to the left.
+    """Estimates speeds in m/s and heading rates in degrees per second, positive to the left.
 
     **Arguments:**
 
-    - `previous`, `current`: gray images of any unit, of the whole field of view of KITTI's cameras.
-    - `steps`: seconds between the two.
+    - `previous`, `current`: gray images in any unit, with the whole field of view of KITTI's
+        cameras.
+    - `steps`: the seconds between the two.
     """
     if previous.ndim > 2:
         return jax.lax.map(
@@ -43,7 +44,7 @@ def estimate_motion(
 
 
 def velocities(motion: Motion, step: Scalar | float) -> tuple[Scalar, Scalar]:
-    """Speed in m/s and heading rate in degrees per second of a motion that took so many seconds."""
+    """Returns speed in m/s and heading rate in degrees per second of a motion in `step` seconds."""
     return motion[0] / step, -jnp.degrees(motion[1]) / step
 
 
@@ -51,7 +52,7 @@ def velocities(motion: Motion, step: Scalar | float) -> tuple[Scalar, Scalar]:
 def estimate(
     previous: Float[Array, "rows columns"], current: Float[Array, "rows columns"]
 ) -> Estimate:
-    """The motion between two gray images of any unit, and how sure it is."""
+    """Estimates the motion between two gray images in any unit, and its uncertainty."""
     images = previous.astype(jnp.float32), current.astype(jnp.float32)
     start = searched_roughly(*images, TURNS)
     fine = prepared(*images)
@@ -62,10 +63,10 @@ def estimate(
 def rough_distance(
     previous: Float[Array, "rows columns"], current: Float[Array, "rows columns"]
 ) -> Scalar:
-    """Metres that a car went between two gray images.
+    """Estimates the distance in metres that a car drove between two gray images.
 
-    The likeliest of a few, in images of half the size: enough to tell a fast drive from a slow
-    one, for a small part of the work of `estimate_motion`.
+    The result is the likeliest of a few distances in images of half the size. It distinguishes
+    fast from slow drives at a fraction of the cost of `estimate_motion`.
     """
     images = previous.astype(jnp.float32), current.astype(jnp.float32)
     return searched_roughly(*images, TURNS[::2])[0]

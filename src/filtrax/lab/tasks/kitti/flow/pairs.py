@@ -1,4 +1,4 @@
-"""Two images, what their pixels may look at, and by how much they differ after a motion."""
+"""Pairs of images, hypotheses about their depths, and their differences after a motion."""
 
 import equinox as eqx
 import jax
@@ -10,48 +10,48 @@ from filtrax.lab.tasks.kitti.camera import CAMERA_HEIGHT, CAMERA_TO_AXLE, Intrin
 from filtrax.lab.tasks.kitti.image_filters import averaged, blurred, sampled
 
 WALL_DISTANCE = 7.0
-"""Of the walls of the street from the car, in metres."""
+"""The assumed distance of the street's walls from the car, in metres."""
 
 ROAD_WIDTH = 2.5
-"""How far to the left and to the right it is road for sure, in metres."""
+"""The distance to the left and to the right within which the ground is likely road, in metres."""
 
 FREE = np.exp(np.linspace(-2.1, 1.8, 14)).astype(np.float32)
-"""Multiples of the ratio of distance to depth that a street with two walls has after one metre."""
+"""Hypotheses: multiples of the ratio of distance to depth of a street with two walls after 1 m."""
 
 ROAD_CHANCES = (0.9, 0.4)
-"""That a pixel below the horizon shows the road: in front of the car, and beside it."""
+"""Prior probabilities that a pixel below the horizon shows the road, ahead and beside the car."""
 
 FAR_CHANCE = 0.1
-"""That what is not road is infinitely far away."""
+"""Prior probability that a pixel without road is infinitely far away."""
 
 OUTLIER_CHANCE = 0.1
-"""That a pixel shows nothing which was seen before: what moves, or was hidden."""
+"""Prior probability that a pixel shows nothing seen before, because it moves or was hidden."""
 
 LOG_OUTLIER = float(np.log(OUTLIER_CHANCE) - 0.5)
-"""Of such a pixel, whose difference is about the contrast of the image."""
+"""Log likelihood of such a pixel, whose difference is about the contrast of the image."""
 
 LEAST_CONTRAST = 0.1
-"""Relative to that of the whole image; noise is not stretched beyond."""
+"""Lower bound on local contrast relative to that of the whole image, to not amplify noise."""
 
 SMOOTHING = 0.4
-"""In pixels, of both images."""
+"""Standard deviation of the blur of both images, in pixels."""
 
 Motion = Float[Array, " 6"]
 """Distance, turn, changes of pitch and roll, drift to the right, and tilt of the camera."""
 
 
 class Pair(eqx.Module):
-    """Two images, and what their pixels may look at.
+    """Two images, and hypotheses about the depths of their pixels.
 
     **Attributes:**
 
-    - `previous`, `current`: images, of which what changes slowly over them is taken away. Of the
-      previous one, there are the values halfway between its pixels, too.
-    - `contrast`: what is left around each pixel, as a standard deviation.
+    - `previous`, `current`: high-pass filtered images. The previous one has interpolated values
+      halfway between its pixels, too.
+    - `contrast`: the local standard deviation around each pixel.
     - `across`, `falling`: a and s of all pixels.
-    - `road_prior`: logarithm of the chance that a pixel shows the road.
-    - `free`: hypotheses of the ratio of distance to depth if it shows something else.
-    - `free_prior`: logarithms of their chances.
+    - `road_prior`: the log probability that a pixel shows the road.
+    - `free`: hypotheses of the ratio of distance to depth for pixels that show something else.
+    - `free_prior`: their log probabilities.
     """
 
     previous: Float[Array, "more_rows more_columns"]
@@ -65,7 +65,7 @@ class Pair(eqx.Module):
 
 
 def prepared(previous: Array, current: Array) -> Pair:
-    """What is compared: details alone, because cameras change their exposure."""
+    """Prepares two images for comparison; only details are kept, because exposure changes."""
     rows, columns = previous.shape
     detail = [
         blurred(image, SMOOTHING) - blurred(image, rows / 25) for image in (previous, current)
@@ -82,11 +82,11 @@ def prepared(previous: Array, current: Array) -> Pair:
 
 
 def with_halfway(image: Float[Array, "rows columns"]) -> Float[Array, "more_rows columns"]:
-    """An image with rows between its rows, (−1, 9, 9, −1) / 16 of the four around each.
+    """Inserts rows between the rows of an image, with weights (−1, 9, 9, −1) / 16 of four rows.
 
-    Straight lines between pixels blur an image the more, the farther from a pixel it is asked for.
-    Motions of whole pixels would fit best, and small ones would come out too small. These are
-    cubics (Keys, Cubic convolution interpolation for digital image processing, 1981).
+    Linear interpolation blurs an image most halfway between pixels, which biases motions towards
+    whole pixels, and small motions towards zero. Cubic interpolation (Keys, Cubic convolution
+    interpolation for digital image processing, 1981) avoids most of it.
     """
     rows, columns = image.shape
     padded = jnp.pad(image, ((1, 1), (0, 0)), mode="edge")
@@ -96,7 +96,7 @@ def with_halfway(image: Float[Array, "rows columns"]) -> Float[Array, "more_rows
 
 
 def _street(across: Array, falling: Array) -> tuple[Array, Array, Array]:
-    """Logarithms of the chances of road, ratios of what is not road, and of their chances."""
+    """Returns log probabilities of road, and ratios of other objects with log probabilities."""
     road = jnp.maximum(falling, 0.0) / CAMERA_HEIGHT
     street = jnp.maximum(jnp.maximum(road, jnp.abs(across) / WALL_DISTANCE), 1e-3)
     chance = jnp.where(jnp.abs(across) < ROAD_WIDTH * road, *ROAD_CHANCES)
@@ -110,9 +110,12 @@ def _street(across: Array, falling: Array) -> tuple[Array, Array, Array]:
 def differences(
     pair: Pair, ratios: Float[Array, "*h rows columns"], motion: Motion
 ) -> Float[Array, "*h rows columns"]:
-    """What was seen before minus what is seen now, at ratios of distance to depth."""
+    """Returns previous minus current values relative to contrast, at ratios of distance to depth.
+
+    Pixels that were outside of the previous image have the difference 1.
+    """
     distance, turn, pitch, roll, drift, tilt = motion
-    # A car that stands does not turn; the ratio has no meaning there.
+    # The ratio is undefined for a standing car, which does not turn.
     arc = jnp.sin(turn / 2) + CAMERA_TO_AXLE * jnp.sin(turn) / jnp.maximum(distance, 0.2)
     pixels = (jnp.broadcast_to(part, ratios.shape) for part in (pair.across, pair.falling))
     a, s = pixels
@@ -128,15 +131,15 @@ def differences(
     )
     differences = (sampled(pair.previous, 2 * rows, 2 * columns) - current) / contrast
     inside = (rows >= 0) & (rows <= height - 1) & (columns >= 0) & (columns <= width - 1)
-    # What was outside of the image tells nothing.
+    # Points that were outside of the image carry no information.
     return jnp.where(inside, differences, 1.0)
 
 
 def road_ratios(pair: Pair, motion: Motion) -> Float[Array, "rows columns"]:
-    """Of distance to depth, where pixels show the road."""
+    """Returns the ratios of distance to depth of pixels that show the road."""
     return motion[0] * jnp.maximum(pair.falling + motion[5], 0.0) / CAMERA_HEIGHT
 
 
 def log_normal(differences: Array, noise: Array | float) -> Array:
-    """The logarithm of the density of the differences around each pixel."""
+    """Returns the log density of the differences around each pixel, up to a constant."""
     return -0.5 * jax.vmap(averaged)(differences**2) / noise**2 - jnp.log(noise)

@@ -1,4 +1,4 @@
-"""Gauss-Newton steps of a motion and of the depth of every pixel at once."""
+"""Gauss-Newton steps for a motion and the depths of all pixels."""
 
 import equinox as eqx
 import jax
@@ -17,37 +17,40 @@ from filtrax.lab.tasks.kitti.flow.pairs import (
 from filtrax.lab.tasks.kitti.image_filters import averaged, blurred
 
 NOISE = 0.2
-"""Of differences, relative to the contrast around a pixel."""
+"""Standard deviation of differences relative to the contrast around a pixel."""
 
 LEAST_NOISE = 0.05
-"""So that no neighbourhood counts for everything because it agrees by chance."""
+"""Lower bound on this noise, to limit the weight of neighbourhoods that agree by chance."""
 
 PRIOR_STD = (10.0, 1.0, 0.006, 0.004, 0.002, 0.002)
-"""Of the parts of a motion, in metres and radians; drift is relative to the distance."""
+"""Prior standard deviations of a motion's components, in metres and radians; see `Motion`.
+
+Drift is relative to the distance.
+"""
 
 LARGEST_STEP = (0.3, 0.01, 0.005, 0.005, 0.01, 0.005)
-"""By which a Gauss-Newton step may change the parts of a motion."""
+"""Upper bounds on the change of a motion's components in one Gauss-Newton step."""
 
 RATIO_STD = (0.1, 0.003)
-"""Of ratios beyond their spread over the hypotheses: relative, and absolute."""
+"""Standard deviations of ratios in addition to the spread of hypotheses: relative, absolute."""
 
 ROUNDS, ITERATIONS = 3, 4
-"""Rounds, each with a new choice among the hypotheses, and Gauss-Newton steps in each."""
+"""Rounds, each with new weights of the hypotheses, and Gauss-Newton steps per round."""
 
 
 class Estimate(eqx.Module):
-    """A motion, and what tells how far it can be trusted.
+    """An estimated motion, with indicators of its accuracy.
 
     **Attributes:**
 
-    - `motion`: the most likely one.
-    - `stds`: of its parts, if differences were independent normal noise: the roots of the diagonal
-      of the inverse of the information matrix of Gauss-Newton. Differences of neighbours are not
-      independent, so that these are too small, but they are small where images tell much.
-    - `road`, `free`: the shares of pixels that the road explains, and those that something else
-      does which was seen before; the others are outliers.
-    - `remaining`: the root mean square of the differences that are left where pixels are explained,
-      relative to the contrast around them.
+    - `motion`: the most likely motion.
+    - `stds`: standard deviations of its components under independent normal noise, from the
+      inverse of the Gauss-Newton information matrix. Differences of neighbours are dependent, so
+      these are too small, but they indicate how informative images are.
+    - `road`, `free`: the shares of pixels that show the road, and something else that was seen
+      before; the others are outliers.
+    - `remaining`: the root mean square of the differences of explained pixels, relative to the
+      contrast around them.
     """
 
     motion: Motion
@@ -58,26 +61,26 @@ class Estimate(eqx.Module):
 
 
 class _Depths(eqx.Module):
-    """What is believed of the ratios of distance to depth of pixels that do not show the road."""
+    """Beliefs about the ratios of distance to depth of pixels that do not show the road."""
 
     mean: Float[Array, "rows columns"]
     variance: Float[Array, "rows columns"]
 
 
 def _believed_depths(pair: Pair, motion: Motion) -> _Depths:
-    """Mean and variance over the hypotheses."""
+    """Computes posterior mean and variance of ratios over the hypotheses."""
     free = pair.free_prior + log_normal(differences(pair, pair.free, motion), NOISE)
     weights = jax.nn.softmax(free, axis=0)
     mean = (weights * pair.free).sum(0)
     variance = (weights * (pair.free - mean[None]) ** 2).sum(0)
-    # Between two hypotheses there are others.
+    # The variance accounts for ratios between the hypotheses.
     return _Depths(mean, variance + (RATIO_STD[0] * mean) ** 2 + RATIO_STD[1] ** 2)
 
 
 def refined(pair: Pair, motion: Motion) -> tuple[Motion, _Depths, Array]:
-    """Rounds of Gauss-Newton steps, each with new beliefs about depths.
+    """Refines a motion in rounds of Gauss-Newton steps, each with new beliefs about depths.
 
-    Returns the motion, the last beliefs, and the ratios that were chosen with them.
+    Returns the motion, the last beliefs, and the refined ratios.
     """
 
     def one_round(motion: Motion, _: None) -> tuple[Motion, tuple[_Depths, Array]]:
@@ -92,14 +95,15 @@ def refined(pair: Pair, motion: Motion) -> tuple[Motion, _Depths, Array]:
 
 
 class _Linearized(eqx.Module):
-    """The normal equations of a motion, and what they were made of.
+    """The normal equations of a motion, and their ingredients.
 
     **Attributes:**
 
-    - `information`, `gradient`: of the motion, after depths were eliminated.
-    - `own`, `coupling`: how depths change, by themselves and with the motion.
-    - `road_chance`, `free_chance`: that pixels show the road, or something else seen before.
-    - `road_change`, `free_change`: the differences in both cases.
+    - `information`, `gradient`: the normal equations after depths were eliminated.
+    - `own`, `coupling`: the update of depths without motion, and per unit of motion.
+    - `road_chance`, `free_chance`: probabilities that pixels show the road, or something else that
+      was seen before.
+    - `road_change`, `free_change`: the differences of images in both cases.
     """
 
     information: Float[Array, "6 6"]
@@ -113,7 +117,7 @@ class _Linearized(eqx.Module):
 
 
 def _linearized(pair: Pair, depths: _Depths, motion: Motion, free: Array) -> _Linearized:
-    """What Gauss-Newton knows at a motion and depths of the pixels that are not road."""
+    """Linearizes the differences at a motion and depths of the pixels that are not road."""
 
     def road(motion: Motion) -> Array:
         return differences(pair, road_ratios(pair, motion), motion)
@@ -138,7 +142,7 @@ def _linearized(pair: Pair, depths: _Depths, motion: Motion, free: Array) -> _Li
 
 
 def _step(around: _Linearized, motion: Motion, free: Array) -> tuple[Motion, Array]:
-    """One Gauss-Newton step of the motion and of the depth of each pixel that is not road."""
+    """Makes one Gauss-Newton step of the motion and of all depths off the road."""
     change = -jnp.linalg.solve(around.information, around.gradient)
     largest = jnp.asarray(LARGEST_STEP, jnp.float32)
     change = jnp.clip(change, -largest, largest)
@@ -147,7 +151,7 @@ def _step(around: _Linearized, motion: Motion, free: Array) -> tuple[Motion, Arr
 
 
 def judged(pair: Pair, motion: Motion, depths: _Depths, free: Array) -> Estimate:
-    """The motion with what the last normal equations tell of it."""
+    """Makes the estimate of a motion with the indicators from its normal equations."""
     last = _linearized(pair, depths, motion, free)
     explained = last.road_chance + last.free_chance
     squares = last.road_chance * last.road_change**2 + last.free_chance * last.free_change**2
@@ -161,22 +165,22 @@ def judged(pair: Pair, motion: Motion, depths: _Depths, free: Array) -> Estimate
 
 
 def _chances(pair: Pair, road_change: Array, free_change: Array) -> tuple[Array, Array]:
-    """That pixels show the road, or something else that was seen before."""
+    """Returns the probabilities that pixels show the road, or something else seen before."""
     logs = [
         pair.road_prior + log_normal(road_change[None], NOISE)[0],
         jnp.log1p(-jnp.exp(pair.road_prior)) + log_normal(free_change[None], NOISE)[0],
         jnp.full_like(road_change, LOG_OUTLIER),
     ]
     road, other, _ = jax.nn.softmax(jnp.stack(logs), axis=0)
-    # Neighbourhoods are whole inside of the edge alone.
+    # Neighbourhoods at the edge are incomplete.
     return road, jnp.pad(other[1:-1, 1:-1], 1)
 
 
 def _variances(change: Array) -> Array:
-    """Of the noise around each pixel: what is left of the differences there.
+    """Estimates the variance of noise around each pixel from the remaining differences.
 
-    The surroundings are wider than the 3 × 3 pixels that have chosen a depth, which made their own
-    differences small; beyond the contrast, which is one, differences are those of outliers.
+    The window is wider than the 3 × 3 pixels that share a depth, whose differences are fitted.
+    Differences are clipped at the contrast, which is 1, because larger ones are outliers.
     """
     return blurred(jnp.minimum(change**2, 1.0), change.shape[0] / 25) + LEAST_NOISE**2
 
@@ -192,13 +196,13 @@ def _normal_equations(weights: Array, slopes: Array, change: Array) -> tuple[Arr
 def _without_depth(
     weights: Array, slopes: Array, change: Array, depth_slopes: Array, free: Array, depths: _Depths
 ) -> tuple[Array, Array, tuple[Array, Array]]:
-    """Normal equations after each neighbourhood has chosen its depth (Schur complement).
+    """Eliminates the depths of all neighbourhoods from the normal equations (Schur complement).
 
-    Returns how depths change, by themselves and with the motion, and the normal equations.
+    Returns the update of depths without motion and per unit of motion, and the normal equations.
     """
     noise = _variances(change)
     weights = weights / noise
-    # Summed over all neighbourhoods, a pixel counts with the mean weight of those that it is in.
+    # In the sum over neighbourhoods, a pixel has the mean weight of those that contain it.
     information, gradient = _normal_equations(averaged(weights), slopes, change)
     precision = noise / depths.variance
     square = averaged(depth_slopes**2) + precision

@@ -1,4 +1,4 @@
-"""The likeliest motion on a grid: where the steps of `refinement` begin."""
+"""Searches the likeliest motion on a grid, the start of `refinement`."""
 
 import jax
 import jax.numpy as jnp
@@ -19,20 +19,20 @@ from filtrax.lab.tasks.kitti.image_filters import halved
 DISTANCES = (0.09 * np.arange(22) * (1 + 0.03 * np.arange(22))).astype(np.float32)
 TURNS = np.linspace(-0.078, 0.078, 13).astype(np.float32)
 PITCHES = np.linspace(-0.012, 0.012, 9).astype(np.float32)
-"""The grids that are searched first, in metres and radians per step."""
+"""The grids of the search, in metres and radians per step."""
 
 TYPICAL_DISTANCE = 0.7
-"""By which the sideways motion of a turn is reckoned on the grid, in metres."""
+"""The distance that is assumed for the sideways motion of turns on the grid, in metres."""
 
 SEARCH_NOISE = 0.5
-"""Of differences, relative to the contrast around a pixel."""
+"""Standard deviation of differences relative to the contrast around a pixel."""
 
 FEWEST_ROWS = 20
-"""Images are not made smaller than that for a first search."""
+"""The smallest number of rows of images that are halved for the first search."""
 
 
 def searched_roughly(previous: Array, current: Array, turns: np.ndarray) -> Motion:
-    """The likeliest one of few distances and these turns."""
+    """Returns the likeliest motion on a coarse grid of distances and these turns."""
     images = previous, current
     if previous.shape[0] >= 2 * FEWEST_ROWS:
         images = halved(previous), halved(current)
@@ -41,7 +41,7 @@ def searched_roughly(previous: Array, current: Array, turns: np.ndarray) -> Moti
 
 
 def searched(pair: Pair, angles: Float[Array, "n 2"], distances: np.ndarray) -> Array:
-    """The likeliest motion on a grid of angles and distances."""
+    """Returns the likeliest motion on a grid of angles (turn and pitch) and distances."""
     scores = jax.lax.map(lambda one: _scores(pair, one, jnp.asarray(distances)), angles)
     best = jnp.argmax(scores)
     angle, distance = best // len(distances), best % len(distances)
@@ -50,7 +50,7 @@ def searched(pair: Pair, angles: Float[Array, "n 2"], distances: np.ndarray) -> 
 
 
 def _scores(pair: Pair, angles: Float[Array, " 2"], distances: Array) -> Array:
-    """How likely distances are at a turn and a pitch."""
+    """Returns the log likelihoods of distances at a turn and a pitch."""
     zero = jnp.zeros(3, jnp.float32)
     motion = jnp.concatenate([jnp.full(1, TYPICAL_DISTANCE, jnp.float32), angles, zero])
     free = pair.free_prior + log_normal(differences(pair, pair.free, motion), SEARCH_NOISE)

@@ -1,1 +1,1 @@
-"""Drives as files: KITTI's folders, and what is kept of them."""
+"""Recorded drives: files in KITTI's layout, and a cache of resized images."""

@@ -1,7 +1,7 @@
-"""Images of the wanted size, made once and kept as an array that is mapped into memory.
+"""A cache of resized images as memory-mapped arrays.
 
-An array has a file beside it that says what it was made from. Where that no longer holds, or the
-array is damaged, it is made anew.
+A JSON file beside each array describes its sources. If they have changed, or if the array is
+damaged, it is computed again.
 """
 
 import contextlib
@@ -21,22 +21,21 @@ from filtrax._files import write_whole
 from filtrax.lab.tasks.kitti.recordings.images import read_image, shrunk
 
 Progress = Callable[[int], None]
-"""Called with how many images are done."""
+"""Callback that gets the number of finished images."""
 
 FOLDER = ".filtrax"
 VERSION = 1
-"""Changes with everything that makes other images from the same files."""
+"""Must be raised with every change of the code that changes resized images."""
 
 _AT_ONCE = 256
-"""Images that are read ahead; few enough that an error ends the work soon."""
+"""The number of images to read ahead, small enough to fail early."""
 
 
 def cache_folders(root: Path, cache: Path | None = None) -> list[Path]:
-    """Where the arrays of a data set may be, the best place first.
+    """Returns candidate folders for the arrays of a data set, the preferred one first.
 
-    Without a wish that is the user's folder for such things, because data sets are shared and not
-    to be changed; or the data set itself if nothing can be written there. A folder that several
-    data sets may share has one folder for each.
+    Without `cache`, these are the user's cache folder, because data sets may be shared, and then a
+    folder within the data set. Folders that data sets share have a subfolder for each.
     """
     digest = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:8]
     own = f"{root.resolve().name}-{digest}"
@@ -53,7 +52,10 @@ def cached_images(
     folders: Sequence[Path],
     progress: Progress | None = None,
 ) -> UInt8[np.ndarray, "n height width channels"]:
-    """The images of these files in one read-only array, from the first folder that has it."""
+    """Returns resized images of files as a read-only array, from the first folder that has it.
+
+    If none has it, they are resized and written into the first writable folder.
+    """
     origin = _origin(files, image_size)
     file = f"{name}_{image_size[0]}x{image_size[1]}.npy"
     for folder in folders:
@@ -76,7 +78,7 @@ def cached_images(
 
 
 def _origin(files: Sequence[Path], image_size: tuple[int, int]) -> dict[str, Any]:
-    """What an array is made from, as JSON has it."""
+    """Describes the sources of an array, for its JSON file."""
     facts = [path.stat() for path in files]
     return {
         "version": VERSION,
@@ -89,7 +91,7 @@ def _origin(files: Sequence[Path], image_size: tuple[int, int]) -> dict[str, Any
 
 
 def _read(path: Path, origin: dict[str, Any]) -> np.ndarray | None:
-    """The array, or None if it is not there, damaged, or made from something else."""
+    """Maps an array into memory; None if it is missing, damaged, or of other sources."""
     try:
         if json.loads(path.with_suffix(".json").read_text()) != origin:
             return None
@@ -103,7 +105,7 @@ def _read(path: Path, origin: dict[str, Any]) -> np.ndarray | None:
 def _write(
     path: Path, files: Sequence[Path], origin: dict[str, Any], progress: Progress | None
 ) -> None:
-    # Until the new array is complete nothing may vouch for the old one.
+    # Remove the description first, so that an interrupted write leaves no valid array.
     path.with_suffix(".json").unlink(missing_ok=True)
     image_size = tuple(origin["image_size"])
     write_whole(path, lambda file: _write_array(file, files, image_size, progress))
@@ -117,7 +119,7 @@ def _write_array(
     image_size: tuple[int, int],
     progress: Progress | None,
 ) -> None:
-    """Writes the images one after the other, so that they are never all in memory."""
+    """Writes resized images one after another, to limit memory."""
     first = read_image(files[0])
     if any(old < new for old, new in zip(first.shape, image_size, strict=False)):
         raise ValueError(
@@ -128,7 +130,7 @@ def _write_array(
     header = {"descr": "|u1", "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, header)
     read = functools.partial(_read_alike, first=first, origin=files[0], image_size=image_size)
-    with ThreadPoolExecutor() as pool:  # Decoding and averaging leave the interpreter to others.
+    with ThreadPoolExecutor() as pool:  # decoding and resizing release the GIL
         for start in range(0, len(files), _AT_ONCE):
             for offset, image in enumerate(pool.map(read, files[start : start + _AT_ONCE])):
                 file.write(image.tobytes())
@@ -139,7 +141,7 @@ def _write_array(
 def _read_alike(
     path: Path, first: np.ndarray, origin: Path, image_size: tuple[int, int]
 ) -> np.ndarray:
-    """A smaller image, provided that it has the shape of the first one of its camera."""
+    """Reads and resizes an image; raises unless it has the shape of its camera's first image."""
     image = read_image(path)
     if image.shape != first.shape:
         raise ValueError(
@@ -164,7 +166,7 @@ def _can_be_written(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Says in one sentence what could not be written, and why."""
+    """Turns an `OSError` into one that says what could not be written, and why."""
     try:
         yield
     except OSError as error:

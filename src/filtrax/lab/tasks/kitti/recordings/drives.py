@@ -1,4 +1,4 @@
-"""One drive of a car: where it was, when, and what its cameras saw."""
+"""Drives of a car: poses, times and images."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -6,20 +6,20 @@ from collections.abc import Mapping
 import numpy as np
 
 MEAN_STEP = 0.1037
-"""Seconds between two frames where no file tells them: the mean step of KITTI's drives."""
+"""The mean step of KITTI's drives in seconds, the default without a file of times."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Drive:
     """One recorded or generated drive, as NumPy arrays.
 
-    A pose is KITTI's: the matrix [R t] of three rows that takes points from the frame of the camera
-    to that of the first camera (x to the right, y down, z forward, in metres). Images may be
-    memory maps, so that they cost no memory until they are looked at.
+    Poses are KITTI's: matrices [R t] of shape (3, 4) that map points from the camera's frame to
+    that of the first frame (x to the right, y down, z forward, in metres). Images may be memory
+    maps, which need no memory until they are read.
     """
 
     name: str
-    """Its number in KITTI's folders, such as 00."""
+    """The number of the drive in KITTI's folders, such as 00."""
     poses: np.ndarray
     """float64 [n, 3, 4]."""
     times: np.ndarray
@@ -43,7 +43,7 @@ class Drive:
 
     @property
     def num_frames(self) -> int:
-        """The number of times."""
+        """The number of frames."""
         return len(self.poses)
 
     @property
@@ -54,17 +54,17 @@ class Drive:
 
     @property
     def num_channels(self) -> int:
-        """One for gray images, three for those in colour."""
+        """1 for gray images, 3 for colour."""
         return next(iter(self.cameras.values())).shape[3]
 
     @property
     def length(self) -> float:
-        """Metres driven, seen from above."""
+        """The horizontal length of the path in metres."""
         steps = np.diff(self.poses[:, (0, 2), 3], axis=0)
         return float(np.hypot(steps[:, 0], steps[:, 1]).sum())
 
     def frames(self, first: int, stop: int) -> "Drive":
-        """The part from one frame to before another; its poses keep their coordinates."""
+        """Returns the frames from `first` to before `stop`; poses keep their coordinates."""
         if not 0 <= first < stop <= self.num_frames:
             raise ValueError(
                 f"Frames of drive {self.name} must lie within 0:{self.num_frames} and be one at "

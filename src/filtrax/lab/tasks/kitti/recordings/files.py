@@ -1,4 +1,4 @@
-"""Reads drives from KITTI's folders, and writes them there."""
+"""Reads and writes drives in KITTI's layout."""
 
 import itertools
 import math
@@ -35,10 +35,10 @@ __all__ = [
 ]
 
 Progress = Callable[[int, int], None]
-"""Called with how many images are done, and how many there are."""
+"""Callback that gets the number of finished images and their total."""
 
 IMAGE_SIZE = (50, 150)
-"""Height and width in the paper."""
+"""Height and width of images in the paper."""
 
 
 def read_drive(
@@ -50,17 +50,17 @@ def read_drive(
     cache: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Drive:
-    """Reads a drive; its images are made smaller once, and then mapped into memory.
+    """Reads a drive; its images are resized once, cached, and mapped into memory.
 
     Args:
-        root: a folder in KITTI's layout; `filtrax.lab.tasks.kitti.recordings.layout` describes it.
+        root: a folder in KITTI's layout; see `filtrax.lab.tasks.kitti.recordings.layout`.
         name: the number of the drive, such as "00".
         image_size: height and width; larger images are averaged over areas.
-        cameras: names of cameras; by default the colour pair, else the gray pair, else what is
-            there.
-        cache: where the smaller images are kept; by default in `root`, or in the user's cache
-            folder if nothing can be written there.
-        progress: told how many images are done.
+        cameras: names of cameras; by default the colour pair, else the gray pair, else the first
+            one that is there.
+        cache: the folder of resized images; by default the user's cache folder, or `root` if
+            nothing can be written there.
+        progress: called with the number of finished images and their total.
     """
     root, place = Path(root), find_drive(root, name)
     _check_size(image_size)
@@ -84,7 +84,7 @@ def read_drive(
 def read_path(
     root: str | Path, name: str
 ) -> tuple[Float[np.ndarray, "n 3 4"], Float[np.ndarray, " n"]]:
-    """Poses and times of a drive, whether it has images or not."""
+    """Reads poses and times of a drive, which need not have images."""
     root = Path(root)
     names = pose_names(root)
     check_known(f"A drive in {root} must be one of those with poses", {name} - {*names}, names)
@@ -96,14 +96,14 @@ def read_path(
 
 
 def has_times(root: str | Path, name: str) -> bool:
-    """Whether a file tells the times of a drive; else the mean step is taken."""
+    """Returns True if there is a file of times of a drive; otherwise `MEAN_STEP` is used."""
     return find_times(Path(root), name) is not None
 
 
 def write_drive(drive: Drive, root: str | Path, *, progress: Progress | None = None) -> None:
-    """Writes a drive in KITTI's layout, numbers with all digits that they have.
+    """Writes a drive in KITTI's layout, with numbers in full precision.
 
-    The pose file is written last: where it is, everything is. A drive is never overwritten.
+    The pose file is written last, to mark a complete drive. Existing drives are not overwritten.
     """
     root = Path(root)
     check_absent(root, drive.name)
@@ -124,7 +124,7 @@ def write_drive(drive: Drive, root: str | Path, *, progress: Progress | None = N
 
 
 def check_absent(root: str | Path, name: str) -> None:
-    """Raises if a drive cannot be written under this name because there is one already."""
+    """Raises if the name is not valid, or if there is a drive of this name already."""
     if not re.fullmatch(r"[\w-]+", name):
         raise ValueError(f"The name of a drive must be that of a folder, got {name!r}.")
     if (Path(root) / "sequences" / name).exists() or find_poses(Path(root), name) is not None:
@@ -175,7 +175,10 @@ def _read_poses(path: Path) -> Float[np.ndarray, "n 3 4"]:
 def _times(
     path: Path | None, num_frames: int, numbers: Iterable[int]
 ) -> Float[np.ndarray, " num_frames"]:
-    """The times of a drive's images, which may be a part of those that the file tells."""
+    """Reads the times of a drive's images; the file may have lines for further frames.
+
+    Without a file, they are multiples of `MEAN_STEP`.
+    """
     if path is None:
         return MEAN_STEP * np.arange(num_frames)
     times = _read_numbers(path, 1)[:, 0]
@@ -197,7 +200,7 @@ def _times(
 
 
 def _read_numbers(path: Path, columns: int) -> Float[np.ndarray, "n columns"]:
-    """The finite numbers of a text file, the same number of them in every line."""
+    """Reads finite numbers from a text file; every line must have the given number of columns."""
     lines = path.read_text(errors="replace").rstrip().splitlines()
     if not lines:
         raise ValueError(f"{path} must hold {columns} numbers a line, but it is empty.")
@@ -221,6 +224,6 @@ def _numbers(line: str, columns: int, path: Path, number: int) -> list[float]:
 
 
 def _write_numbers(path: Path, rows: Float[np.ndarray, "n columns"]) -> None:
-    # `repr` of a number is the shortest text that is read back as the same.
+    # `repr` of a float is the shortest text that restores it exactly.
     lines = "".join(" ".join(map(repr, row)) + "\n" for row in rows.tolist())
     write_whole(path, lambda file: file.write(lines.encode()))

@@ -1,4 +1,4 @@
-"""The images of one camera: which files they are, how they are read and made smaller."""
+"""Finds, reads and resizes the images of one camera."""
 
 import functools
 import io
@@ -11,19 +11,22 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 
 _NAME = re.compile(r"(?:image_?)?(\d+)\.png", re.IGNORECASE)
-"""KITTI's 000000.png, and image_00000.png of the authors of differentiable particle filters."""
+"""Names like 000000.png of KITTI, and image_00000.png of differentiable particle filters."""
 
 _BIT_DEPTH = 24
-"""Where the header of a PNG file says how many bits a number has."""
+"""The offset of the bit depth in the header of a PNG file."""
 
 
 def has_images(folder: Path) -> bool:
-    """Whether a folder is there and holds an image."""
+    """Returns True if a folder exists and contains an image."""
     return folder.is_dir() and any(_NAME.fullmatch(path.name) for path in folder.iterdir())
 
 
 def image_files(folder: Path) -> dict[int, Path]:
-    """The images of a folder by their numbers, which need not begin with 0, in their order."""
+    """Returns the images of a folder by number, in order; raises if numbers are missing.
+
+    Numbers need not start at 0.
+    """
     found = [(_NAME.fullmatch(path.name), path) for path in folder.iterdir()]
     numbered = sorted((int(match[1]), path) for match, path in found if match)
     for (number, path), (following, other) in itertools.pairwise(numbered):
@@ -36,7 +39,7 @@ def image_files(folder: Path) -> dict[int, Path]:
 
 
 def read_image(path: Path) -> UInt8[np.ndarray, "height width channels"]:
-    """An image of 8-bit numbers; gray has one channel, all else three."""
+    """Reads a PNG image of 8-bit numbers with one channel if it is gray, else three."""
     try:
         content = path.read_bytes()
         with Image.open(io.BytesIO(content), formats=("PNG",)) as image:
@@ -61,9 +64,9 @@ def read_image(path: Path) -> UInt8[np.ndarray, "height width channels"]:
 def shrunk(
     image: UInt8[np.ndarray, "h w c"], size: tuple[int, int]
 ) -> UInt8[np.ndarray, "height width c"]:
-    """The image with fewer pixels, each the mean of the area that it covers.
+    """Resizes an image to fewer pixels, each the mean of the area that it covers.
 
-    A pixel of the old image that lies in two of the new ones counts in each with its part there.
+    Old pixels that overlap several new ones are weighted by the overlapping area.
     """
     height, width, channels = image.shape
     if (height, width) == size:
@@ -76,7 +79,7 @@ def shrunk(
 
 @functools.lru_cache(maxsize=16)
 def _coverage(old: int, new: int) -> Float[np.ndarray, "new old"]:
-    """How much of each new pixel is covered by each old one, along one side of an image."""
+    """Returns the share of each new pixel that each old one covers, along one axis."""
     edges = np.arange(new + 1) * (old / new)
     pixels = np.arange(old)
     overlap = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)

@@ -1,6 +1,6 @@
-"""Where the files of a drive are.
+"""The layout of the files of drives.
 
-KITTI's odometry benchmark (Geiger, Lenz, Urtasun 2012) as it is downloaded:
+KITTI's odometry benchmark (Geiger, Lenz, Urtasun 2012) is downloaded as
 
     poses/00.txt                    12 numbers a line
     sequences/00/times.txt          seconds, one number a line
@@ -9,7 +9,7 @@ KITTI's odometry benchmark (Geiger, Lenz, Urtasun 2012) as it is downloaded:
 
 The archive of the authors of differentiable particle filters (Jonschkowski, Rastogi, Brock 2018)
 has the folders 00 to 10 and the pose files 00_image1.txt to 10_image1.txt at its root. A folder
-with pose files alone may have its times in times/00.txt.
+with only pose files may have its times in times/00.txt.
 """
 
 import dataclasses
@@ -42,10 +42,10 @@ class Place:
     poses: Path
     times: Path | None
     cameras: Mapping[str, Path]
-    """Folders that hold an image at least."""
+    """Folders with at least one image, by the name of the camera."""
 
     def chosen(self, wanted: Sequence[str] | None) -> dict[str, Path]:
-        """The wanted cameras; else the colour pair, the gray pair, or the one there is."""
+        """Returns the folders of cameras, by default the colour pair, the gray pair, or one."""
         if wanted is None:
             wanted = next(names for names in _PREFERENCES if {*names} <= {*self.cameras})
         missing = [camera for camera in wanted if camera not in self.cameras]
@@ -57,7 +57,7 @@ class Place:
 
 
 def drive_names(root: str | Path) -> list[str]:
-    """The drives in a folder that have both poses and images."""
+    """Returns the drives in a folder that have both poses and images; raises if there are none."""
     root = Path(root)
     names = [name for name in pose_names(root) if _camera_folders(root, name)]
     if names:
@@ -71,7 +71,7 @@ def drive_names(root: str | Path) -> list[str]:
 
 
 def pose_names(root: str | Path) -> list[str]:
-    """The drives in a folder that have poses, with images or without."""
+    """Returns the drives in a folder that have poses, with or without images."""
     root = Path(root)
     if not root.is_dir():
         raise FileNotFoundError(f"There is no folder of drives at {root}.")
@@ -81,7 +81,7 @@ def pose_names(root: str | Path) -> list[str]:
 
 
 def find_drive(root: str | Path, name: str) -> Place:
-    """Where a drive is that has both poses and images."""
+    """Finds the files of a drive; raises unless it has both poses and images."""
     root = Path(root)
     poses, cameras = find_poses(root, name), _camera_folders(root, name)
     if poses is None and cameras:
@@ -101,12 +101,12 @@ def find_drive(root: str | Path, name: str) -> Place:
 
 
 def find_poses(root: Path, name: str) -> Path | None:
-    """The file with the poses of a drive, if there is one."""
+    """Returns the file with the poses of a drive, or None."""
     return _first_file(root, name, _POSE_FILES)
 
 
 def find_times(root: Path, name: str) -> Path | None:
-    """The file with the times of a drive, if there is one."""
+    """Returns the file with the times of a drive, or None."""
     return _first_file(root, name, _TIME_FILES)
 
 

@@ -1,4 +1,4 @@
-"""Pictures to look at drives: some of their images, and the path as a bird sees it."""
+"""Previews of drives: some images, and the path seen from above."""
 
 import math
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from filtrax.lab.tasks.kitti.recordings.drives import Drive
 from filtrax.lab.tasks.pictures import save
 
 GAP, CAPTION, MARGIN, SCALE_BAR = 4, 16, 10, 20
-"""Pixels between pictures, of a line of text, around a path, and of the bar below it."""
+"""Sizes in pixels: gaps between pictures, captions, margins of a path, and its scale bar."""
 
 SMALLEST_VIEW = 160
-"""Pixels along a side of the picture of a path, at least."""
+"""The smallest width and height of the picture of a path, in pixels."""
 
 BACKGROUND, INK, PALE, CAR = (24, 26, 30), (235, 235, 235), (120, 125, 135), (255, 90, 70)
 
@@ -27,8 +27,8 @@ GRID = 3
 def contact_sheet(drives: Sequence[Drive], path: str | Path, *, zoom: int = 2) -> None:
     """Writes a PNG with a row for each drive: its path, and nine images from start to end.
 
-    The path is drawn with the direction at the start upwards; a circle marks the start, a disc the
-    end. Images are those of the drive's first camera.
+    The initial direction is upwards; a circle marks the start, a disc the end. Images are those of
+    the drive's first camera.
     """
     _check(drives, zoom)
     sheet = _column([_sheet_of_one(drive, zoom) for drive in drives])
@@ -38,10 +38,10 @@ def contact_sheet(drives: Sequence[Drive], path: str | Path, *, zoom: int = 2) -
 def animation(
     drives: Sequence[Drive], path: str | Path, *, num_images: int = 100, zoom: int = 2
 ) -> None:
-    """Writes an animated GIF of the first images of drives, and where the car is on its path.
+    """Writes an animated GIF of the first images of drives with the car's position on its path.
 
-    Drives are below each other, with their cameras side by side, in real time. Those that end
-    earlier stand still.
+    Drives are stacked vertically with their cameras side by side, in real time. Shorter drives
+    stop at their last image.
     """
     _check(drives, zoom)
     if num_images < 1:
@@ -62,28 +62,28 @@ def animation(
 
 
 class _BirdView:
-    """The picture of a path, and where on it a position is."""
+    """The picture of a path, with the pixels of all positions."""
 
     def __init__(self, picture: Image.Image, pixels: Float[np.ndarray, "n 2"]):
         self.picture = picture
         self.pixels = pixels
 
     def with_car(self, frame: int) -> Image.Image:
-        """The picture with a disc where the car is."""
+        """Returns the picture with a disc at the car's position."""
         picture = self.picture.copy()
         _disc(ImageDraw.Draw(picture), self.pixels[frame], CAR)
         return picture
 
 
 def _bird_view(drive: Drive, side: int) -> _BirdView:
-    """The path in a square, to scale, with a bar that tells the scale."""
+    """Draws the path in a square with a scale bar."""
     side = max(side, SMALLEST_VIEW)
     room = side - SCALE_BAR - 2 * MARGIN
     positions = states(drive.poses, drive.times)[:, :2]
     low, high = positions.min(axis=0), positions.max(axis=0)
     extent = max(float((high - low).max()), 1.0)
     scale = room / extent
-    # The state has x forward and y to the left; pixels go to the right and down.
+    # States have x forward and y to the left; pixels count to the right and down.
     forward, left = (positions - (low + high) / 2).T * scale
     pixels = np.stack([side / 2 - left, MARGIN + room / 2 - forward], axis=1)
     picture = Image.new("RGB", (side, side), BACKGROUND)

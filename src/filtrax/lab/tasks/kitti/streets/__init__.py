@@ -1,4 +1,4 @@
-"""Drives without a download: a driver, streets to drive in, and cameras that see them."""
+"""Generated drives, for use without a download: a driver model, streets and a renderer."""
 
 from filtrax.lab.tasks.kitti.streets.collection import street_drive as street_drive
 from filtrax.lab.tasks.kitti.streets.collection import street_names as street_names

@@ -1,4 +1,4 @@
-"""The drives that a seed stands for: along pose files, or eleven of a driver model as in KITTI."""
+"""Generated drives by seed and name: along pose files, or eleven of a driver model, as in KITTI."""
 
 import zlib
 from collections.abc import Sequence
@@ -12,26 +12,30 @@ from filtrax.lab.tasks.kitti.streets.driver import drive_path
 from filtrax.lab.tasks.kitti.streets.generate import Progress, generate_drive
 
 NAMES = tuple(f"{number:02d}" for number in range(11))
-"""Of the driver model's drives: as many as KITTI has with poses."""
+"""The names of the driver model's drives, as many as KITTI has with poses."""
 
 HIGHWAY = "01"
-"""The one of them that is much faster than the others, as in KITTI."""
+"""The name of the drive on a highway, which is much faster than the others, as in KITTI."""
 
 NUM_FRAMES = 1000
-"""How long such a drive is if nothing is said."""
+"""The default number of frames of the driver model's drives."""
 
 CAMERAS = ("image_2", "image_3")
 
 
 def street_names(poses: str | Path = "") -> list[str]:
-    """The names of the drives along the pose files of a folder, or of the driver model."""
+    """Returns the names of the pose files in a folder, or of the driver model's drives."""
     return files.pose_names(poses) if poses else [*NAMES]
 
 
 def street_path(
     name: str, *, poses: str | Path = "", num_frames: int = 0, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Poses and times of a drive; of so many frames, unless there are none or fewer."""
+    """Returns poses and times of a drive.
+
+    `num_frames` is the length of the driver model's drives (0: `NUM_FRAMES`), and the largest
+    length of those along pose files (0: no limit).
+    """
     if not poses:
         own, highway = _seed(seed, name), name == HIGHWAY
         return drive_path(own, num_frames or NUM_FRAMES, highway=highway)
@@ -50,7 +54,7 @@ def street_drive(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Drive:
-    """A drive with its images. Each has streets and a light of its own, whatever the seed is."""
+    """Generates a drive with its images; streets and light depend on seed and name."""
     path, times = street_path(name, poses=poses, num_frames=num_frames, seed=seed)
     return generate_drive(
         name,

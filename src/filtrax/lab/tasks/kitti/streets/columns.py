@@ -1,8 +1,8 @@
-"""What each column of rays meets: the objects that stand in its plane, with their outlines.
+"""Intersections of columns of rays with objects.
 
-A column of pixels looks into an upright plane, and objects are upright. So where a column meets an
-object is one calculation in the plane of the road, and rows only ask whether they are between its
-lower and its upper end.
+A column of pixels looks into a vertical plane, and objects are upright. So the intersection of a
+column and an object is computed once in the plane of the road, and rows only compare heights with
+its lower and upper end.
 """
 
 import equinox as eqx
@@ -17,25 +17,25 @@ from filtrax.lab.tasks.kitti.streets.scene import BUILDING, CAR, COLUMN, CROWN, 
 from filtrax.lab.tasks.kitti.streets.textures import noise
 
 NEAREST = 0.3
-"""Nothing nearer than this is seen, in metres."""
+"""The near clipping distance in metres."""
 
 FARTHEST = 140.0
-"""Objects beyond are not drawn, in metres."""
+"""The distance in metres beyond which objects are not drawn."""
 
 Columns = Float[Array, " columns"]
 
 
 class Hit(eqx.Module):
-    """Where the columns of an image meet one object.
+    """The intersections of the columns of an image with one object.
 
     **Attributes:**
 
-    - `depth`: metres in the direction of the camera; infinite where it is missed.
-    - `low`, `high`: between which heights a ray that passes at this depth meets the object.
-    - `roof`: the height from which on it is the top of the object that is seen.
-    - `along`: where on the side of the object, in metres.
-    - `bright`: how much light falls on that side.
-    - `slant`: the cosine between ray and side, at least 0.1.
+    - `depth`: metres in the direction of the camera; infinite for columns that miss the object.
+    - `low`, `high`: the heights at this depth between which a ray meets the object.
+    - `roof`: the height above which rays meet the top of the object.
+    - `along`: the coordinate along the side of the object, in metres.
+    - `bright`: the light on that side.
+    - `slant`: the cosine between ray and the normal of the side, at least 0.1.
     """
 
     depth: Columns
@@ -48,12 +48,15 @@ class Hit(eqx.Module):
 
 
 def nearest_objects(objects: Objects, view: View, count: int) -> Objects:
-    """The objects that a view needs most: near, in front, and large."""
+    """Returns the `count` nearest objects in view, where height counts as nearness.
+
+    If there are fewer, the rest are placed out of sight.
+    """
     gaps = objects.places - view.place[None]
     ahead = gaps @ view.forward
     aside = jnp.abs(gaps @ view.right)
     size = objects.halves.max(1)
-    # The field of view is 41 degrees to both sides, and objects reach into it with their size.
+    # The field of view is 41 degrees to both sides; large objects reach into it from outside.
     seen = (ahead > -size) & (aside < 1.0 * ahead + 2.5 * size + 2.0) & (ahead < FARTHEST)
     distance = jnp.hypot(ahead, aside) - 2.0 * objects.heights[:, 1]
     score = jnp.where(seen, -distance, -jnp.inf)
@@ -64,7 +67,7 @@ def nearest_objects(objects: Objects, view: View, count: int) -> Objects:
 
 
 def meet(one: Objects, view: View, rays: Float[Array, "columns 2"], light: Light) -> Hit:
-    """Where the columns of an image meet an object: `one` has no axis of objects."""
+    """Intersects the columns of an image with a single object, without a leading axis."""
     box = _meet_box(one, view, rays, light)
     cylinder = _meet_cylinder(one, view, rays, light)
     chosen = one.kinds >= COLUMN
@@ -86,7 +89,7 @@ def _meet_box(one: Objects, view: View, rays: Array, light: Light) -> Hit:
     towards_sun = facing * jnp.where(ends, axis @ light.sun, across @ light.sun)
     steep = jnp.abs(jnp.where(ends, slope[0], slope[1])) / jnp.linalg.norm(rays, axis=-1)
     top = _upper_edge(one, ends, side)
-    # The far edge of a top that is lower than the camera is seen above the near edge.
+    # The far edge of a top below the camera appears above its near edge.
     highest = jnp.maximum(top, CAMERA_HEIGHT - (CAMERA_HEIGHT - top) * enters / leaves)
     building, walls = one.kinds == BUILDING, _roof_height(one, start[1] + enters * slope[1])
     for depth in (jnp.clip(middle[1], enters, leaves), leaves):
@@ -97,7 +100,7 @@ def _meet_box(one: Objects, view: View, rays: Array, light: Light) -> Hit:
         low=jnp.broadcast_to(one.heights[0], side.shape),
         high=jnp.where(building, walls, highest),
         roof=jnp.where(building, _roof_height(one, start[1] + enters * slope[1]), top),
-        # Each of the four sides has a texture of its own.
+        # Give each of the four sides its own texture.
         along=side + jnp.where(ends, 50.0, 0.0) + 100.0 * facing,
         bright=_brightness(towards_sun, light),
         slant=jnp.maximum(steep, 0.1),
@@ -105,14 +108,14 @@ def _meet_box(one: Objects, view: View, rays: Array, light: Light) -> Hit:
 
 
 def _upper_edge(one: Objects, ends: Array, side: Columns) -> Columns:
-    """The height of the outline: cars are lower at the bonnet and at the boot."""
+    """Returns the height of the outline, which is lower at the bonnet and boot of a car."""
     bonnet = jnp.clip((jnp.abs(side) - one.halves[0] + 1.0) / 0.5, 0.0, 1.0)
     lower = jnp.where((one.kinds == CAR) & ~ends, 0.55 * bonnet, 0.0)
     return one.heights[1] - lower
 
 
 def _roof_height(one: Objects, across: Columns) -> Columns:
-    """Of a building, so many metres across from its ridge: a gable roof."""
+    """Returns the height of a building's gable roof at a distance from its ridge."""
     rise = 1.0 - jnp.abs(across) / jnp.maximum(one.halves[1], 1e-3)
     return one.heights[2] + (one.heights[1] - one.heights[2]) * rise
 
@@ -131,7 +134,7 @@ def _meet_cylinder(one: Objects, view: View, rays: Array, light: Light) -> Hit:
     leaves = noise(2.0 * along + one.colors[3], jnp.zeros_like(along), 77) - 0.5
     half = (high - low) / 2 * inside * (1.0 + 0.35 * leaves)
     crown = one.kinds == CROWN
-    # An outline at the depth of the middle, as seen at the depth of the surface.
+    # Project the outline at the depth of the axis to the depth of the surface.
     ratio = jnp.where(closest > NEAREST, enters / closest, 1.0)
     upper = CAMERA_HEIGHT - (CAMERA_HEIGHT - (low + high) / 2 - half) * ratio
     lower = CAMERA_HEIGHT - (CAMERA_HEIGHT - (low + high) / 2 + half) * ratio
@@ -153,25 +156,25 @@ def _brightness(towards_sun: Columns, light: Light) -> Columns:
 
 
 def all_hits(objects: Objects, view: View, rays: Float[Array, "columns 2"], light: Light) -> Hit:
-    """Hits of all objects, with a leading axis of them."""
+    """Intersects columns with all objects; hits have a leading axis of objects."""
     return jax.vmap(lambda one: meet(one, view, rays, light))(objects)
 
 
 def front(
     hits: Hit, slopes: Float[Array, "rows columns"], ground: Float[Array, "rows columns"]
 ) -> tuple[Float[Array, "rows columns"], Int[Array, "rows columns"]]:
-    """The depth of what is seen, and the number of the object, which is -1 for road and sky.
+    """Returns the depth of each pixel, and the index of its object, -1 for road and sky.
 
     **Arguments:**
 
-    - `slopes`: metres that a ray falls per metre of depth.
+    - `slopes`: the metres that a ray falls per metre of depth.
     - `ground`: the depth of the ground, infinite above the horizon.
     """
 
     def cover(carry: tuple, item: tuple) -> tuple:
         best, winner = carry
         number, depth, low, high = item
-        # A ray that misses has infinite depth, and infinity times a slope of zero is no number.
+        # Rays that miss have infinite depth; avoid infinity times a slope of zero.
         height = CAMERA_HEIGHT - jnp.minimum(depth, 2 * FARTHEST)[None] * slopes
         met = (height >= low[None]) & (height <= high[None]) & (depth[None] < best)
         return (jnp.where(met, depth[None], best), jnp.where(met, number, winner)), None

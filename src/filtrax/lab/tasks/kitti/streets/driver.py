@@ -1,12 +1,12 @@
-"""A driver who makes a path: straight streets, bends, turns at junctions, and a fitting speed.
+"""A driver model: paths of straight streets, bends and turns at junctions, with realistic speeds.
 
 A path is a sequence of sections with a curvature κ and a speed limit. The speed is the largest one
-that keeps within
+with
 
     v ≤ limit,    v² |κ| ≤ lateral acceleration,    v |κ| ≤ heading rate,
 
-and within what the car can gain and lose: dv²/ds ≤ 2 · acceleration, −dv²/ds ≤ 2 · braking. The
-limits are set so that speeds and heading rates are spread like those of KITTI's drives.
+and dv²/ds ≤ 2 · acceleration, −dv²/ds ≤ 2 · braking. The limits were chosen such that speeds and
+heading rates are distributed as in KITTI's drives.
 """
 
 import dataclasses
@@ -18,24 +18,24 @@ from filtrax.lab.tasks.kitti.camera import CAMERA_TO_AXLE
 from filtrax.lab.tasks.kitti.recordings.drives import MEAN_STEP
 
 SPACING = 0.05
-"""Metres between the points at which a path is computed."""
+"""The distance between the points of a path, in metres."""
 
 EASING = 7.0
-"""Metres over which a driver turns the steering wheel into a bend."""
+"""The distance over which curvature changes smoothly, in metres."""
 
 WANDERING = 30.0
-"""Metres after which a driver has another inclination to the side, and to be slow."""
+"""The distance between random changes of steering and speed, in metres."""
 
 LATERAL_ACCELERATION = 2.8
 HEADING_RATE = np.radians(35.0)
 ACCELERATION, BRAKING = 1.5, 1.9
 STEP_STD = 0.0002
-"""Of the seconds between two frames, around their mean."""
+"""The standard deviation of the time between two frames, in seconds."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Section:
-    """A part of a path: metres, 1 / metres, m/s, and how many seconds the car stops at its end."""
+    """A section of a path: length (m), curvature (1/m), speed limit (m/s) and final stop (s)."""
 
     length: float
     curvature: float
@@ -46,13 +46,13 @@ class _Section:
 def drive_path(
     seed: int, num_frames: int, *, highway: bool = False
 ) -> tuple[Float[np.ndarray, "n 3 4"], Float[np.ndarray, " n"]]:
-    """Poses and times of a drive, which start at the origin.
+    """Draws poses and times of a drive, which starts at the origin.
 
     **Arguments:**
 
-    - `seed`: another one gives another path.
-    - `num_frames`: how many poses there are.
-    - `highway`: fast and nearly straight, after a bend that leads there, instead of a town.
+    - `seed`: the seed of the path.
+    - `num_frames`: the number of poses.
+    - `highway`: drive on a highway, fast and nearly straight after a ramp, instead of in a town.
     """
     if num_frames < 1:
         raise ValueError(f"`num_frames` must be positive, got {num_frames}.")
@@ -66,7 +66,7 @@ def drive_path(
 
 
 def _town(rng: np.random.Generator, duration: float) -> list[_Section]:
-    """Streets that cross: most of them end in a turn, some in front of a red light."""
+    """Draws crossing streets, which end in a turn or a bend, some with a stop."""
     sections, seconds = [], 0.0
     while seconds < duration + 20:
         limit = rng.uniform(7.5, 13.5)
@@ -85,7 +85,7 @@ def _town(rng: np.random.Generator, duration: float) -> list[_Section]:
 
 
 def _highway(rng: np.random.Generator, duration: float) -> list[_Section]:
-    """A ramp, and then long curves."""
+    """Draws a ramp, followed by long curves."""
     radius = rng.uniform(38, 55)
     side = rng.choice([-1.0, 1.0])
     sections = [
@@ -103,7 +103,7 @@ def _highway(rng: np.random.Generator, duration: float) -> list[_Section]:
 def _profile(
     sections: list[_Section], rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, dict[int, float]]:
-    """Curvature and speed limit at all points, and where the car stops for how long."""
+    """Returns curvature and speed limit at all points, and the seconds of stops by point."""
     counts = [max(int(section.length / SPACING), 1) for section in sections]
     curvature = np.repeat([section.curvature for section in sections], counts)
     limit = np.repeat([section.limit for section in sections], counts)
@@ -113,7 +113,7 @@ def _profile(
         for end, section in zip(ends, sections, strict=True)
         if section.stop > 0
     }
-    # No street is quite straight, and no driver keeps quite to the middle, or to a speed.
+    # Add random deviations of steering and speed.
     points = np.arange(len(curvature))
     knots = np.arange(0, len(curvature) + WANDERING / SPACING, WANDERING / SPACING)
     wander = np.interp(points, knots, rng.normal(0, 0.02, len(knots)) / limit.mean())
@@ -128,7 +128,7 @@ def _profile(
 def _travel(
     curvature: np.ndarray, limit: np.ndarray, stops: dict[int, float], times: np.ndarray
 ) -> np.ndarray:
-    """Metres along the path at all times."""
+    """Returns the distance along the path at all times, in metres."""
     bent = np.maximum(np.abs(curvature), 1e-9)
     squares = np.minimum(limit, HEADING_RATE / bent) ** 2
     squares = np.minimum(squares, LATERAL_ACCELERATION / bent)
@@ -140,20 +140,20 @@ def _travel(
     clock = np.concatenate([[0.0], np.cumsum(durations)])
     along = np.arange(len(clock)) * SPACING
     for place, wait in sorted(stops.items(), reverse=True):
-        # Two times at one place: the car stands between them.
+        # Two times at the same place make a stop.
         clock = np.concatenate([clock[: place + 1], clock[place:] + wait])
         along = np.insert(along, place, along[place])
     return np.interp(times, clock, along)
 
 
 def _limited(squares: np.ndarray, gain: float) -> np.ndarray:
-    """Squares of speeds that grow by no more than a gain from point to point."""
+    """Limits the growth of squared speeds from point to point."""
     ramp = gain * np.arange(len(squares))
     return np.minimum.accumulate(squares - ramp) + ramp
 
 
 def _poses(curvature: np.ndarray, along: np.ndarray) -> np.ndarray:
-    """Poses of a camera in front of the rear axle, relative to the first one."""
+    """Returns poses of a camera in front of the rear axle, relative to the first one."""
     heading = np.concatenate([[0.0], np.cumsum(curvature) * SPACING])
     middle = (heading[1:] + heading[:-1]) / 2
     steps = SPACING * np.stack([np.sin(middle), np.cos(middle)], -1)
@@ -167,6 +167,6 @@ def _poses(curvature: np.ndarray, along: np.ndarray) -> np.ndarray:
     poses[:, 2, 0], poses[:, 2, 2] = -np.sin(heading), np.cos(heading)
     poses[:, 1, 1] = 1.0
     poses[:, [0, 2], 3] = camera
-    # R₀ᵀ [R | t − t₀] is [R | t] as seen from the first camera.
+    # R₀ᵀ [R | t − t₀] is the pose relative to the first camera.
     poses[:, :, 3] -= poses[0, :, 3].copy()
     return poses[0, :, :3].T @ poses

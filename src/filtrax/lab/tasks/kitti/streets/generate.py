@@ -1,4 +1,4 @@
-"""Drives through generated streets: along any poses, with images of all cameras."""
+"""Generates drives through streets along any poses, with images of all cameras."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from filtrax.lab.tasks.kitti.streets.roads import follow
 from filtrax.lab.tasks.kitti.streets.scene import Scene, build_scene
 
 CHUNK_RAYS = {"cpu": 5e5, "gpu": 4e7}
-"""How many rays are followed at the same time."""
+"""The number of rays to trace at once, by backend."""
 
 GRAY = np.asarray([0.299, 0.587, 0.114], np.float32)
 """Weights of red, green and blue (ITU-R BT.601)."""
@@ -26,13 +26,13 @@ Progress = Callable[[int, int], None]
 
 @dataclasses.dataclass(frozen=True)
 class Street:
-    """A world along the path of a drive, ready to be drawn.
+    """A world along the path of a drive.
 
     **Attributes:**
 
-    - `poses`: of the drive.
-    - `scene`: roads, and what stands beside them.
-    - `seed`: of scene and light.
+    - `poses`: the poses of the drive.
+    - `scene`: the roads, and the objects beside them.
+    - `seed`: the seed of scene and light.
     """
 
     poses: np.ndarray
@@ -41,7 +41,7 @@ class Street:
 
     @classmethod
     def along(cls, poses: np.ndarray, times: np.ndarray, seed: int = 0) -> "Street":
-        """The world along poses. Highways are where the car is fast, so times are needed, too."""
+        """Builds the world along poses; times are needed because fast roads become highways."""
         return cls(poses, build_scene(follow(poses, times), seed), seed)
 
     def draw(
@@ -51,14 +51,14 @@ class Street:
         frames: np.ndarray | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> UInt8[np.ndarray, "n height width channels"]:
-        """Images of one camera.
+        """Renders images of one camera.
 
         **Arguments:**
 
         - `camera`: one of KITTI's four; the first two are gray.
         - `image_size`: height and width.
-        - `frames`: the numbers of the frames to be drawn; all, if there are none.
-        - `progress`: told how many are done.
+        - `frames`: the indices of the frames to render; by default all.
+        - `progress`: called with the number of finished frames.
         """
         frames = np.arange(len(self.poses)) if frames is None else np.asarray(frames)
         seen, light = views(self.poses, CAMERA_OFFSETS[camera]), lights(self.poses, self.seed)
@@ -66,7 +66,7 @@ class Street:
         scene = jax.tree.map(jax.numpy.asarray, self.scene)
         for first in range(0, len(frames), size):
             some = frames[first : first + size]
-            # Chunks of one size are one program; what is drawn too much is not kept.
+            # Pad the last chunk to a fixed size, so that nothing recompiles.
             full = np.concatenate([some, np.full(size - len(some), some[-1])])
             view, lit = jax.tree.map(lambda part: part[full], (seen, light))  # noqa: B023
             drawn = np.asarray(render_frames(scene, view, lit, image_size))[: len(some)]
@@ -86,17 +86,17 @@ def generate_drive(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Drive:
-    """A drive along poses through streets that are made for them.
+    """Generates a drive along poses, through streets that are built along them.
 
     **Arguments:**
 
-    - `name`: of the drive.
+    - `name`: the name of the drive.
     - `poses`, `times`: KITTI's or those of `drive_path`.
     - `image_size`: height and width; images show the whole field of view of KITTI's cameras.
     - `cameras`: any of KITTI's four: `image_0` and `image_1` are gray, `image_2` and `image_3` have
       colours.
-    - `seed`: another one gives other streets and another light along the same path.
-    - `progress`: told how many images of how many are done.
+    - `seed`: the seed of streets and light.
+    - `progress`: called with the number of finished images and their total.
     """
     unknown = [camera for camera in cameras if camera not in CAMERA_OFFSETS]
     check_known("`cameras` must be KITTI's", unknown, list(CAMERA_OFFSETS))
@@ -113,9 +113,9 @@ def generate_drive(
 
 
 def _chunk(image_size: tuple[int, int], num_frames: int) -> int:
-    """How many frames are drawn at once: few on a CPU, whose caches are small.
+    """Returns the number of frames to render at once, which is small on CPUs for their caches.
 
-    Short drives are drawn at once, rounded up to a power of two for fewer programs.
+    Short drives are rendered at once, rounded up to a power of two for fewer compilations.
     """
     rays = CHUNK_RAYS.get(jax.default_backend(), CHUNK_RAYS["gpu"])
     most = int(rays / (RAYS**2 * image_size[0] * image_size[1]))

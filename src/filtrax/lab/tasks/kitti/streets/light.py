@@ -1,6 +1,6 @@
-"""Light along a drive: where the sun stands, how cloudy it is, and how long cameras expose.
+"""Light along a drive: direction of the sun, clouds, and exposure of the cameras.
 
-Light changes with the way and not with time, so that a car that stands still sees the same image.
+Light changes with the distance and not with time, so that the images of a standing car are equal.
 """
 
 import equinox as eqx
@@ -8,18 +8,18 @@ import numpy as np
 from jaxtyping import Array, Float
 
 WAVES = (900.0, 410.0, 170.0)
-"""Lengths of the waves in which light changes, in metres."""
+"""The wavelengths of changes of light along the path, in metres."""
 
 
 class Light(eqx.Module):
-    """What lights a frame; any leading axes.
+    """The light of a frame, with any leading axes.
 
     **Attributes:**
 
-    - `sun`: unit vector towards the sun in the plane of the road: x and z.
-    - `direct`: how bright the sun is on a surface that faces it.
-    - `ambient`: how bright the sky makes all surfaces.
-    - `exposure`: what the camera multiplies everything by.
+    - `sun`: the unit vector towards the sun in the plane of the road, x and z.
+    - `direct`: the brightness of the sun on a surface that faces it.
+    - `ambient`: the brightness of the sky on all surfaces.
+    - `exposure`: the camera's factor on all brightness.
     """
 
     sun: Float[Array | np.ndarray, "*n 2"]
@@ -29,7 +29,7 @@ class Light(eqx.Module):
 
 
 def lights(poses: np.ndarray, seed: int) -> Light:
-    """The light at all frames of a drive."""
+    """Draws the light at all frames of a drive."""
     steps = np.hypot(*np.diff(poses[:, [0, 2], 3], axis=0).T)
     along = np.concatenate([[0.0], np.cumsum(steps)])
     rng = np.random.default_rng([seed, 1])
@@ -45,7 +45,7 @@ def lights(poses: np.ndarray, seed: int) -> Light:
 
 
 def _wave(along: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A slow change, mostly within (-1, 1)."""
+    """Draws a slow change along the path, mostly within (-1, 1)."""
     phases = rng.uniform(0, 2 * np.pi, len(WAVES))
     angles = 2 * np.pi * along[:, None] / np.asarray(WAVES) + phases
     return np.sin(angles).mean(-1) * 1.5

@@ -1,4 +1,4 @@
-"""Draws frames: a pure function of the scene, a view and the light, mapped over many frames.
+"""Renders frames by a pure function of scene, view and light, mapped over many frames.
 
 Each pixel is the mean of 3 × 3 rays.
 """
@@ -16,25 +16,25 @@ from filtrax.lab.tasks.kitti.streets.light import Light
 from filtrax.lab.tasks.kitti.streets.scene import Scene
 
 RAYS = 3
-"""Rays for each pixel, in both directions."""
+"""Rays per pixel along each axis."""
 
 MOST_OBJECTS = 72
-"""How many of the objects in view are drawn; those beyond the nearest are hidden, or tiny."""
+"""The number of objects in view to draw; farther ones are hidden or tiny."""
 
 GROUND_DISTANCE = 120.0
-"""Where the ground ends and the far woods begin, in metres."""
+"""The distance in metres at which the ground ends, and distant woods begin."""
 
 EXPOSURE = (0.64, 0.68, 0.71)
-"""Of red, green and blue, so that images are as bright and as blue as KITTI's on average."""
+"""Exposure of red, green and blue, chosen for the mean colour of KITTI's images."""
 
 GAMMA = 1 / 2.0
-"""From light to numbers in a file."""
+"""The exponent from linear light to pixel values."""
 
 
 def render(
     scene: Scene, view: View, light: Light, image_size: tuple[int, int]
 ) -> Float[Array, "rows columns 3"]:
-    """One frame, with channels in [0, 1]."""
+    """Renders one frame with channels in [0, 1]."""
     lens = Intrinsics.resized(image_size)
     across, slopes = _rays(lens, view)
     rays = view.forward[None] + across[:, None] * view.right[None]
@@ -59,7 +59,7 @@ def render(
 
 
 def _rays(lens: Intrinsics, view: View) -> tuple[Float[Array, " c"], Float[Array, "r c"]]:
-    """Sideways metres and falling metres per metre of depth, of all rays."""
+    """Returns the metres to the right of columns, and down of rays, per metre of depth."""
     rows, columns = (
         (jnp.arange(RAYS * size, dtype=jnp.float32) + 0.5) / RAYS - 0.5 for size in lens.image_size
     )
@@ -81,6 +81,6 @@ def _developed(color: Array, light: Light, image_size: tuple[int, int]) -> Array
 def render_frames(
     scene: Scene, views: View, lights: Light, image_size: tuple[int, int]
 ) -> UInt8[Array, "frames rows columns 3"]:
-    """Frames as bytes; views and lights have a leading axis."""
+    """Renders frames as uint8; views and lights have a leading axis."""
     frames = jax.vmap(lambda view, light: render(scene, view, light, image_size))(views, lights)
     return jnp.round(255.0 * frames).astype(jnp.uint8)

@@ -1,7 +1,7 @@
-"""The road of a drive: short straight pieces along its path, and a grid that finds the nearest.
+"""The roads of a drive: short straight pieces along its path, and a grid to find the nearest.
 
-A car that comes to a street again drives on the same road. So only the first time makes a road: a
-later part of the path that runs along an earlier one adds nothing.
+A car that returns to a street drives on the same road, so parts of the path that run along an
+earlier part add no road.
 """
 
 import dataclasses
@@ -11,25 +11,25 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 PIECE = 2.5
-"""Length of a piece of road in metres."""
+"""The length of a piece of road in metres."""
 
 SAME_ROAD = 7.0
-"""Parallel parts of a path within this distance are one road."""
+"""Parallel parts of a path within this distance in metres share a road."""
 
 HIGHWAY_SPEED = 17.0
-"""Where cars are faster than this, the road is a highway, in m/s."""
+"""The speed above which a road is a highway, in m/s."""
 
 SPEED_SMOOTHING = 61
-"""Over how many metres the speed is averaged that tells a highway."""
+"""The distance over which speeds are averaged to find highways, in metres."""
 
 CELL = 1.0
-"""Width of a cell of the grid in metres."""
+"""The width of a cell of the grid in metres."""
 
 REACH = 40.0
-"""Cells this far from all roads still know one; what is farther away is seen as grass."""
+"""The distance from roads within which cells have a nearest piece, in metres; beyond is grass."""
 
 LEAST_PIECES, LEAST_CELLS = 1 << 11, 1 << 22
-"""As many as the longest and the widest of KITTI's drives need."""
+"""Array sizes that suffice for all of KITTI's drives, so that they share a compiled program."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Path:
 
     @property
     def right(self) -> np.ndarray:
-        """Unit vectors to the right."""
+        """The unit vectors to the right."""
         return np.stack([self.directions[:, 1], -self.directions[:, 0]], -1)
 
     def __getitem__(self, index: np.ndarray) -> "Path":
@@ -57,13 +57,13 @@ class Path:
 
 
 class Roads(eqx.Module):
-    """Pieces of road and the grid that knows the nearest one.
+    """Pieces of road, and a grid with the nearest piece for each cell.
 
     **Attributes:**
 
-    - `pieces`: rows of x and z of the middle, direction, half a width, metres along the path, and
-      how much of a highway it is.
-    - `nearest`: the number of a piece for each cell, row by row; -1 where there is none.
+    - `pieces`: rows of x and z of the middle, direction (2), half width, metres along the path,
+      and `highway` as in `Path`.
+    - `nearest`: the index of a piece for each cell, row by row; -1 if there is none.
     - `corner`: x and z of the corner of the grid.
     - `shape`: its number of rows (along z) and columns (along x).
     """
@@ -75,22 +75,22 @@ class Roads(eqx.Module):
 
 
 def half_width(highway: np.ndarray) -> np.ndarray:
-    """Of the road, from its middle to the kerb, in metres."""
+    """Returns the distance from the middle of the road to the kerb in metres."""
     return 3.8 + 2.2 * highway
 
 
 def middle_to_car(highway: np.ndarray) -> np.ndarray:
-    """How far to the right of the middle of the road the car drives, in metres."""
+    """Returns the distance of the car to the right of the middle of the road in metres."""
     return 1.7 + 0.3 * highway
 
 
 def follow(poses: np.ndarray, times: np.ndarray, step: float = PIECE) -> Path:
-    """The path of a car, prolonged straight on at both ends as far as a camera sees."""
+    """Returns the path of a car, extended straight by 100 m at both ends, as far as cameras see."""
     points = poses[:, [0, 2], 3]
     lengths = np.hypot(*np.diff(points, axis=0).T)
     along = np.concatenate([[0.0], np.cumsum(lengths)])
     speeds = _speeds(lengths, times, along)
-    # Where the car stands still, its place adds no point to the path.
+    # Ignore repeated positions of a standing car.
     moving = np.concatenate([[True], np.diff(along) > 1e-3])
     wanted = np.arange(0.0, max(along[-1], step) + step / 2, step)
     points = np.stack([np.interp(wanted, along[moving], points[moving, i]) for i in (0, 1)], -1)
@@ -105,7 +105,7 @@ def follow(poses: np.ndarray, times: np.ndarray, step: float = PIECE) -> Path:
 
 
 def first_visits(path: Path) -> np.ndarray:
-    """Which points of a path are on a road that no earlier part of the path made."""
+    """Returns a mask of the points of a path that are not on the road of an earlier part."""
     kept = np.zeros(len(path.points), bool)
     recent = int(40 / PIECE)
     for index in range(len(path.points)):
@@ -117,7 +117,7 @@ def first_visits(path: Path) -> np.ndarray:
 
 
 def build_roads(path: Path) -> Roads:
-    """Roads along a path and the grid over them."""
+    """Builds the roads along a path, and the grid over them."""
     chosen = first_visits(path)
     road, along = path[chosen], np.flatnonzero(chosen) * PIECE
     middles = road.points - middle_to_car(road.highway)[:, None] * road.right
@@ -136,7 +136,7 @@ def build_roads(path: Path) -> Roads:
 
 
 def _nearest_pieces(middles: np.ndarray, corner: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """For each cell the piece whose middle is nearest to the middle of the cell."""
+    """Returns for each cell the index of the piece nearest to its centre, or -1."""
     nearest = np.full(shape, -1, np.int32)
     distances = np.full(shape, REACH**2)
     reach = int(REACH / CELL)
@@ -154,14 +154,14 @@ def _nearest_pieces(middles: np.ndarray, corner: np.ndarray, shape: tuple[int, i
 
 
 def _padded(rows: np.ndarray, value: int, least: int) -> np.ndarray:
-    """Rows up to a power of two, and at least so many: drives share a compiled program."""
+    """Pads rows to a power of two, at least `least`, so that drives share a compiled program."""
     size = max(1 << max(len(rows) - 1, 1).bit_length(), least)
     widths = [(0, size - len(rows))] + [(0, 0)] * (rows.ndim - 1)
     return np.pad(rows, widths, constant_values=value)
 
 
 def _speeds(lengths: np.ndarray, times: np.ndarray, along: np.ndarray) -> np.ndarray:
-    """Speeds at all frames, averaged over the way around them."""
+    """Returns speeds at all frames, averaged over `SPEED_SMOOTHING` metres."""
     if len(lengths) == 0:
         return np.zeros(len(along))
     speeds = lengths / np.diff(times)
@@ -177,7 +177,7 @@ def _extra(step: float) -> int:
 
 
 def _prolonged(points: np.ndarray, step: float) -> np.ndarray:
-    """Adds 100 m at both ends, in the directions of the last few metres."""
+    """Extends a path by 100 m at both ends, in the directions of its ends."""
     away = np.arange(1, _extra(step) + 1)[:, None] * step
     few = min(4, len(points) - 1)
     start, end = points[0] - points[few], points[-1] - points[-1 - few]

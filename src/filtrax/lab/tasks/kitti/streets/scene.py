@@ -1,8 +1,7 @@
-"""What stands along the road: buildings, hedges, parked cars, trees, poles and guard rails.
+"""Objects along the road: buildings, hedges, parked cars, trees, poles and guard rails.
 
-All are upright: boxes, or round columns and crowns. They are drawn once from a seed and then stand
-where they are, so a street looks the same when the car comes back. Nothing stands where the car
-drives, at any time of the drive.
+All are upright boxes, columns or crowns. They are drawn from a seed and do not move, so that a
+street looks the same when the car returns. No object is on the path of the car at any time.
 """
 
 import dataclasses
@@ -23,11 +22,11 @@ from filtrax.lab.tasks.kitti.streets.roads import (
 from filtrax.lab.tasks.kitti.streets.roads import half_width as road_half_width
 
 BUILDING, CAR, HEDGE, RAIL, COLUMN, CROWN = range(6)
-"""Kinds of objects; from `COLUMN` on they are round."""
+"""Kinds of objects; `COLUMN` and `CROWN` are round, the others boxes."""
 
 LEAST_OBJECTS = 4096
-"""Scenes have at least so many objects, as many as the longest of KITTI's drives needs, so that all
-share one compiled program. Those that are missing stand nowhere."""
+"""The smallest number of objects in a scene. It suffices for all of KITTI's drives, so that they
+share a compiled program; missing objects are placed out of sight."""
 
 
 class Objects(eqx.Module):
@@ -37,11 +36,11 @@ class Objects(eqx.Module):
 
     - `places`: x and z of the centre, in metres.
     - `axes`: unit vectors along the object.
-    - `halves`: half a length along the axis, and half a width across it; radii of round objects.
-    - `heights`: of the lower end, of the upper end, and of the eaves of a building, in metres.
-    - `kinds`: what it is.
-    - `colors`: red, green and blue of what it reflects, and in the fourth place a number that
-      tells apart the textures of objects.
+    - `halves`: half the length along the axis, and half the width across it; radii of round
+      objects.
+    - `heights`: heights of the lower end, the upper end, and the eaves of a building, in metres.
+    - `kinds`: the kinds of objects, such as `BUILDING`.
+    - `colors`: reflectance in red, green and blue, and a number that varies the texture.
     """
 
     places: Float[Array | np.ndarray, "n 2"]
@@ -53,7 +52,7 @@ class Objects(eqx.Module):
 
 
 class Scene(eqx.Module):
-    """A world to drive in: roads and what stands beside them."""
+    """A world to drive in: roads, and the objects beside them."""
 
     roads: Roads
     objects: Objects
@@ -65,13 +64,13 @@ class _Row:
 
     **Attributes:**
 
-    - `kind`: what they are.
-    - `spacing`: metres from one to the next.
-    - `town`, `highway`: the chances that there is one, in a town and on a highway.
-    - `clearance`: how far all paths stay away from it, in metres.
-    - `shape`: from uniform numbers [n, 8] to the way from the kerb to the nearer side, half a
-      length, half a width, lower end, upper end, eaves.
-    - `color`: from uniform numbers [n, 4] to red, green and blue.
+    - `kind`: the kind of objects.
+    - `spacing`: the distance between places for objects, in metres.
+    - `town`, `highway`: the probabilities that there is an object, in a town and on a highway.
+    - `clearance`: the smallest distance from the path of the car, in metres.
+    - `shape`: maps uniform numbers (n, 16) to the distance from the kerb to the nearer side, half
+      the length, half the width, and the heights of lower end, upper end and eaves.
+    - `color`: maps uniform numbers (n, 4) to red, green and blue.
     """
 
     kind: int
@@ -84,7 +83,7 @@ class _Row:
 
 
 def _between(*ranges: tuple[float, float]) -> Callable[[np.ndarray], np.ndarray]:
-    """Spreads uniform numbers over ranges, one for each column."""
+    """Returns a function that maps columns of uniform numbers to ranges."""
     low, high = np.asarray(ranges).T
     return lambda uniforms: low + (high - low) * uniforms[:, : len(low)]
 
@@ -92,13 +91,13 @@ def _between(*ranges: tuple[float, float]) -> Callable[[np.ndarray], np.ndarray]
 def _building_shape(uniforms: np.ndarray) -> np.ndarray:
     ranges = _between((2.5, 7.0), (4.0, 6.8), (3.5, 6.0), (0.0, 0.0), (0.0, 0.0), (5.0, 11.0))
     shape = ranges(uniforms)
-    # A roof of two to five metres on top of the eaves.
+    # The roof is two to five metres higher than the eaves.
     shape[:, 4] = shape[:, 5] + 2.0 + 3.0 * uniforms[:, 6]
     return shape
 
 
 def _palette(*colors: tuple[float, float, float]) -> Callable[[np.ndarray], np.ndarray]:
-    """One of several colours, somewhat lighter or darker."""
+    """Returns a function that draws one of several colours with random brightness."""
     table = np.asarray(colors)
     return lambda uniforms: (
         table[(uniforms[:, 0] * len(table)).astype(int)] * (0.7 + 0.5 * uniforms[:, 1:2])
@@ -142,7 +141,7 @@ _TREES = (
         CROWN, 9.0, 0.35, 0.0, 0.5,
         _between((0.2, 1.6), (1.4, 2.8), (0.0, 0.0), (1.7, 2.6), (5.0, 9.0), (0.0, 0.0)), _GREEN,
     ),
-    # Woods behind the verge of a highway, and behind the houses of a town.
+    # Woods beside highways, and behind the houses of towns.
     _Row(
         CROWN, 7.0, 0.25, 0.8, 2.0,
         _between((9.0, 20.0), (2.2, 4.2), (0.0, 0.0), (0.0, 1.5), (7.0, 13.0), (0.0, 0.0)), _GREEN,
@@ -151,7 +150,7 @@ _TREES = (
 
 
 def build_scene(path: Path, seed: int) -> Scene:
-    """The world around a path."""
+    """Draws the world around a path."""
     rng = np.random.default_rng([seed, len(path.points)])
     road = path[first_visits(path)]
     parts = [_draw_row(row, road, rng) for row in _ROWS]
@@ -166,13 +165,13 @@ def build_scene(path: Path, seed: int) -> Scene:
 
 
 def _draw_row(row: _Row, road: Path, rng: np.random.Generator) -> Objects:
-    """One object at each place and side of the road that the chances choose."""
+    """Draws objects of a row at random places on both sides of the road."""
     stride = max(round(row.spacing / PIECE), 1)
     index = np.repeat(np.arange(0, len(road.points), stride), 2)
     sides = np.where(np.arange(len(index)) % 2 == 0, 1.0, -1.0)
     uniforms = rng.uniform(size=(len(index), 16))
     chance = row.town + (row.highway - row.town) * road.highway[index]
-    # Streets with and without: the chances change slowly along the way.
+    # Vary the probabilities slowly along the path.
     waves = np.sin(index * PIECE / 37.0 + rng.uniform(0, 6.28) + 2.0 * sides)
     chosen = uniforms[:, 15] < chance * (1.0 + 0.4 * waves)
     index, sides, uniforms = index[chosen], sides[chosen], uniforms[chosen]
@@ -194,7 +193,7 @@ def _draw_row(row: _Row, road: Path, rng: np.random.Generator) -> Objects:
 
 
 def _trunks(crowns: Objects) -> Objects:
-    """The trunks under crowns."""
+    """Returns the trunks of trees with these crowns."""
     count = len(crowns.kinds)
     thickness = 0.06 * crowns.halves + 0.06
     heights = np.column_stack([np.zeros(count), crowns.heights[:, 0] + 1.0, np.zeros(count)])
@@ -204,7 +203,7 @@ def _trunks(crowns: Objects) -> Objects:
 
 
 def _cleared(row: _Row, objects: Objects, path: Path) -> Objects:
-    """Leaves out what is too near to any part of the path."""
+    """Removes objects that are closer than `row.clearance` to any part of the path."""
     free = np.ones(len(objects.kinds), bool)
     for number, (place, axis, halves) in enumerate(
         zip(objects.places, objects.axes, objects.halves, strict=True)
@@ -217,7 +216,7 @@ def _cleared(row: _Row, objects: Objects, path: Path) -> Objects:
 
 
 def _without_overlap(objects: Objects) -> Objects:
-    """Leaves out buildings whose middle parts would stand in each other."""
+    """Removes buildings that overlap an earlier one too much."""
     radii = objects.halves.mean(1)
     kept = np.zeros(len(radii), bool)
     for number in range(len(radii)):
@@ -236,7 +235,7 @@ def _joined(parts: list[Objects]) -> Objects:
 
 
 def _filled_up(objects: Objects) -> Objects:
-    """Rows up to a power of two, in single precision; the added ones are nowhere to be seen."""
+    """Pads rows to a power of two with objects out of sight, and converts them to float32."""
     count = len(objects.kinds)
     size = max(1 << (count - 1).bit_length() if count else 1, LEAST_OBJECTS)
     arrays = {}

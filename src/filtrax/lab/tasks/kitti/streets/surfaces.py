@@ -1,4 +1,4 @@
-"""Colours of what rays meet: the ground, the sides of objects, the sky and what is far away.
+"""Colours of surfaces: the ground, objects, the sky, and distant hills.
 
 Colours are light that reaches the camera, in linear units; 1 is white at the mean exposure.
 """
@@ -24,14 +24,14 @@ WOODS = (0.06, 0.075, 0.05)
 BLUE = (0.42, 0.55, 0.75)
 
 HAZE_DISTANCE = 450.0
-"""After so many metres haze has replaced two thirds of a colour."""
+"""The distance in metres after which haze has replaced two thirds of a colour."""
 
 STOREY = 2.9
-"""Height of a floor of a building, and the distance between its windows, in metres."""
+"""The height of a storey, and about the distance between windows, in metres."""
 
 
 def tone(color: tuple[float, ...]) -> Float[Array, "1 1 3"]:
-    """A colour for all pixels."""
+    """Returns a colour with axes for rows and columns."""
     return jnp.asarray(color, jnp.float32)[None, None]
 
 
@@ -42,13 +42,13 @@ def ground(
     width: Field,
     light: Light,
 ) -> Color:
-    """The colour of the ground.
+    """Computes the colour of the ground.
 
     **Arguments:**
 
-    - `place`: x and z of the points that are seen.
-    - `footprint`: metres that a ray covers in the direction in which it looks.
-    - `width`: metres that it covers across.
+    - `place`: x and z of the visible points.
+    - `footprint`: the metres that a ray covers along its direction.
+    - `width`: the metres that it covers across.
     """
     x, z = place[..., 0], place[..., 1]
     aside, along, half_width, highway = _on_road(roads, place)
@@ -60,7 +60,7 @@ def ground(
     asphalt = asphalt + PAINT * _marks(aside, along, half_width, highway, width)
     slabs = band(along - jnp.floor(along) - 0.5, 0.45, footprint)
     pavement = PAVEMENT * (0.8 + 0.5 * coarse + 0.2 * slabs + 0.4 * fine)
-    # A highway has no pavement but grass beside a narrow strip.
+    # Highways have a narrow strip and grass instead of a pavement.
     beside = band(edge, jnp.where(highway > 0.5, 0.5, 1.8), width)
     kerb = band(edge, 0.14, width) * (1.0 - highway)
     meadow = octaves(x, z, footprint, (0.4, 1.3, 7.0), 31)
@@ -73,7 +73,7 @@ def ground(
 
 
 def _on_road(roads: Roads, place: Array) -> tuple[Field, Field, Field, Field]:
-    """Metres from the middle of the nearest road, metres along it, its half width, its kind."""
+    """Returns the distances from and along the nearest road, its half width, and `highway`."""
     cell = jnp.floor((place - roads.corner[None, None]) / CELL).astype(jnp.int32)
     column, row = cell[..., 0], cell[..., 1]
     inside = (column >= 0) & (column < roads.shape[1]) & (row >= 0) & (row < roads.shape[0])
@@ -82,7 +82,7 @@ def _on_road(roads: Roads, place: Array) -> tuple[Field, Field, Field, Field]:
     piece = jnp.asarray(roads.pieces)[jnp.where(known, number, 0)]
     gap, direction = place - piece[..., :2], piece[..., 2:4]
     along = (gap * direction).sum(-1)
-    # Pieces overlap a little, so that no gap opens on the outside of bends.
+    # Pieces overlap a little to close gaps on the outside of bends.
     clipped = jnp.clip(along, -1.6, 1.6)
     aside = jnp.linalg.norm(gap - clipped[..., None] * direction, axis=-1)
     aside = jnp.where(known, aside, 1e3)
@@ -90,10 +90,10 @@ def _on_road(roads: Roads, place: Array) -> tuple[Field, Field, Field, Field]:
 
 
 def _marks(aside: Field, along: Field, half_width: Field, highway: Field, width: Field) -> Field:
-    """How much of the asphalt is painted: a dashed middle, and the edges of highways."""
+    """Returns the share of paint on the asphalt: dashes in the middle, and edges of highways."""
     seen = jnp.minimum(1.0, 0.14 / width)
     dash = band(jnp.mod(along, 7.5) - 1.9, 1.9, 4.0 * width)
-    # One street in three has no marks.
+    # Some streets have no marks.
     marked = jnp.where(noise(along / 130.0, jnp.zeros_like(along), 5) > 0.4, 1.0, 0.0)
     middle = band(aside, 0.09, width) * dash * jnp.maximum(marked, highway)
     edges = band(aside - half_width + 0.7, 0.09, width) * highway
@@ -101,7 +101,7 @@ def _marks(aside: Field, along: Field, half_width: Field, highway: Field, width:
 
 
 def _ground_light(x: Field, z: Field, footprint: Field, highway: Field, light: Light) -> Field:
-    """Light with the shadows of trees and houses, which stay where they are."""
+    """Returns the light on the ground with static shadows of trees and houses."""
     large = noise(x / 9.0 + z / 23.0, z / 9.0, 41) - 0.5
     leaves = octaves(x, z, footprint, (0.9, 2.3), 43)
     soft = 0.06 + 0.1 * jnp.minimum(footprint, 4.0)
@@ -112,13 +112,13 @@ def _ground_light(x: Field, z: Field, footprint: Field, highway: Field, light: L
 def objects(
     hits: Hit, nearby: Objects, winner: Int[Array, "rows columns"], height: Field, width: Field
 ) -> Color:
-    """The colour of the objects that pixels show.
+    """Computes the colour of the objects that pixels show.
 
     **Arguments:**
 
-    - `winner`: the number of the object; any where there is none.
-    - `height`: of the point that is seen, in metres.
-    - `width`: metres that a ray covers there.
+    - `winner`: the index of the object; any for pixels without one.
+    - `height`: the height of the visible point, in metres.
+    - `width`: the metres that a ray covers there.
     """
     columns = jnp.broadcast_to(jnp.arange(winner.shape[1])[None], winner.shape)
     table = jnp.stack([hits.along, hits.bright, hits.slant, hits.roof], -1)
@@ -132,7 +132,7 @@ def objects(
     color = _painted(color, kind == BUILDING, _windows(along, height, footprint, salt), GLASS)
     color = _painted(color, (kind == BUILDING) & (height > roof), 0.9 + 0.3 * texture, ROOF)
     color = _painted(color, kind == CAR, _car_windows(along, height, width), GLASS)
-    # Horizontal tops see more of the sky than sides do.
+    # Horizontal tops get more light from the sky than sides.
     top = (height > roof) & (kind != BUILDING) & (kind < COLUMN)
     return color * (bright * jnp.where(top, 1.5, 1.0))[..., None]
 
@@ -150,19 +150,19 @@ def _windows(along: Field, height: Field, footprint: Field, salt: Field) -> Fiel
 
 def _car_windows(along: Field, height: Field, width: Field) -> Field:
     glass = band(height - 1.12, 0.2, width)
-    # Wheels, and the dark below a car.
+    # Wheels, and the shadow below a car.
     return jnp.maximum(0.9 * glass, 0.85 * band(height, 0.3, width))
 
 
 def far(azimuth: Field, rise: Field, light: Light) -> Color:
-    """Sky, and the woods and hills that are too far away to move.
+    """Computes the colour of the sky, and of distant woods and hills.
 
     **Arguments:**
 
     - `azimuth`: the direction of the ray in the plane of the road, in radians.
-    - `rise`: metres that it climbs per metre.
+    - `rise`: the metres that it climbs per metre.
     """
-    # A whole number of features around the horizon would join ends; nobody sees the seam.
+    # The noise is not periodic in the azimuth, but the seam is hardly visible.
     skyline = 0.02 + 0.07 * noise(azimuth * 9.0, jnp.zeros_like(azimuth), 61)
     skyline = skyline + 0.03 * noise(azimuth * 40.0, jnp.zeros_like(azimuth), 62)
     clouds = noise(azimuth * 5.0, rise * 14.0, 63) + 0.5 * noise(azimuth * 11.0, rise * 30.0, 64)
@@ -178,7 +178,7 @@ def far(azimuth: Field, rise: Field, light: Light) -> Color:
 
 
 def hazy(color: Color, depth: Field) -> Color:
-    """A colour as it is seen through the air."""
+    """Blends a colour with haze by depth."""
     clear = jnp.exp(-jnp.minimum(depth, 10 * HAZE_DISTANCE) / HAZE_DISTANCE)[..., None]
     haze = tone(HAZE)
     return haze + clear * (color - haze)

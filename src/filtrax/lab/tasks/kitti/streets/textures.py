@@ -1,8 +1,8 @@
-"""Noise that is a function of the place: it looks the same whenever a place is seen again.
+"""Procedural textures: noise as a function of position, which is always the same at a place.
 
-Random numbers at whole coordinates, made by mixing the bits of the coordinates, are interpolated
-smoothly between them ("value noise"; Lewis, Algorithms for solid noise synthesis, SIGGRAPH 1989).
-Octaves that are finer than a pixel fade out, so that images do not flicker.
+Random numbers at integer coordinates, hashes of the coordinates, are interpolated smoothly ("value
+noise"; Lewis, Algorithms for solid noise synthesis, SIGGRAPH 1989). Octaves that are finer than a
+pixel fade out, so that images do not flicker.
 """
 
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ Field = Float[Array, "*s"]
 
 
 def mixed_bits(first: Shaped[Array, "*s"], second: Shaped[Array, "*s"], salt: int) -> Field:
-    """A number in [0, 1) for two whole ones: multiply and fold, until all bits depend on all."""
+    """Hashes two integer coordinates and a salt to a number in [0, 1)."""
     bits = first.astype(jnp.int32).astype(jnp.uint32) * np.uint32(0x9E3779B1)
     bits = bits ^ (second.astype(jnp.int32).astype(jnp.uint32) * np.uint32(0x85EBCA77))
     bits = bits + np.uint32(salt * 0x27D4EB2F & 0xFFFFFFFF)
@@ -23,7 +23,7 @@ def mixed_bits(first: Shaped[Array, "*s"], second: Shaped[Array, "*s"], salt: in
 
 
 def noise(x: Field, y: Field, salt: int) -> Field:
-    """Smooth noise in [0, 1) whose features are about one unit wide."""
+    """Returns smooth noise in [0, 1) whose features are about one unit wide."""
     left, low = jnp.floor(x), jnp.floor(y)
     across, up = _smooth(x - left), _smooth(y - low)
     corners = [[mixed_bits(left + i, low + j, salt) for i in (0.0, 1.0)] for j in (0.0, 1.0)]
@@ -32,13 +32,13 @@ def noise(x: Field, y: Field, salt: int) -> Field:
 
 
 def octaves(x: Field, y: Field, footprint: Field, sizes: tuple[float, ...], salt: int) -> Field:
-    """A sum of noise of several sizes, about zero and within (-1, 1).
+    """Averages noise of several sizes; the result is around zero and within (-1, 1).
 
     **Arguments:**
 
-    - `x`, `y`: where, in metres.
-    - `footprint`: how many metres a ray of light covers there.
-    - `sizes`: of the features, in metres.
+    - `x`, `y`: coordinates in metres.
+    - `footprint`: the metres that a ray covers there.
+    - `sizes`: the sizes of features in metres.
     """
     total = jnp.zeros_like(x)
     for number, size in enumerate(sizes):
@@ -48,12 +48,12 @@ def octaves(x: Field, y: Field, footprint: Field, sizes: tuple[float, ...], salt
 
 
 def band(distance: Field, half_width: Field | float, footprint: Field) -> Field:
-    """One within half a width of zero and zero outside, with an edge of one footprint."""
+    """Returns 1 within `half_width` of zero and 0 outside, with an edge of one footprint."""
     return jnp.clip((half_width - jnp.abs(distance)) / footprint + 0.5, 0.0, 1.0)
 
 
 def grid_of_rectangles(x: Field, y: Field, filled: float, footprint: Field) -> Field:
-    """One inside of rectangles in the middle of unit cells, faded to its mean where too fine."""
+    """Returns 1 in rectangles at the centres of unit cells; fades to the mean if too fine."""
     inside = band(x - jnp.floor(x) - 0.5, filled / 2, footprint)
     inside = inside * band(y - jnp.floor(y) - 0.5, filled / 2, footprint)
     seen = jnp.clip(2.0 - 2.0 * footprint, 0.0, 1.0)

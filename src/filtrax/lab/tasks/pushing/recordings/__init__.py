@@ -1,1 +1,1 @@
-"""Pushes of the MIT Push data set as files, and sequences made of them."""
+"""Pushes of the MIT Push data set: reading files, and making sequences of them."""

@@ -1,4 +1,4 @@
-"""Tables of pushes: where object and tip were at the start and at the end of each."""
+"""Tables of pushes with the poses of object and tip at start and end."""
 
 import csv
 import dataclasses
@@ -27,46 +27,46 @@ COLUMNS = ("surface", "shape", *_FACTORS)
 
 @dataclasses.dataclass(frozen=True)
 class Pushes:
-    """Straight pushes of n objects: mm and degrees, poses in the data set's own frame."""
+    """n straight pushes, in mm and degrees, with poses in the frame of the data set."""
 
     surfaces: np.ndarray
-    """Names [n]."""
+    """Names of the surfaces, shape (n,)."""
     shapes: np.ndarray
-    """Names [n]."""
+    """Names of the objects, shape (n,)."""
     speeds: np.ndarray
-    """Of the tip in mm/s [n]."""
+    """Speeds of the tip in mm/s, shape (n,)."""
     starts: np.ndarray
-    """Poses [n, 3] of the object before the push."""
+    """Poses of the object before the push, shape (n, 3)."""
     ends: np.ndarray
-    """Poses [n, 3] after it."""
+    """Poses of the object after the push, shape (n, 3)."""
     tip_starts: np.ndarray
-    """Middles of the tip [n, 2]."""
+    """Initial centres of the tip, shape (n, 2)."""
     tip_ends: np.ndarray
-    """Where the tip comes to rest [n, 2]."""
+    """Final centres of the tip, shape (n, 2)."""
 
     def __len__(self) -> int:
         return len(self.speeds)
 
     def __getitem__(self, chosen: np.ndarray) -> "Pushes":
-        """Those of a mask or of indices."""
+        """Selects pushes by a mask or by indices."""
         fields = dataclasses.fields(self)
         return Pushes(*(getattr(self, field.name)[chosen] for field in fields))
 
     @property
     def motions(self) -> np.ndarray:
-        """How far objects went [n, 3], the short way round for their orientation."""
+        """The motions of objects, shape (n, 3), with orientations wrapped to [-180, 180)."""
         return wrapped_difference(self.ends, self.starts)
 
 
 def wrapped_difference(poses: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Differences of poses, with those of orientations in [-180, 180)."""
+    """Returns differences of poses, with those of orientations in [-180, 180)."""
     difference = poses - others
     difference[..., 2] = (difference[..., 2] + 180) % 360 - 180
     return difference
 
 
 def find_endpoints(place: str | Path) -> Path:
-    """The one table in a folder, or the file itself."""
+    """Returns the only table in a folder, or the path itself if it is no folder."""
     place = Path(place)
     if not place.is_dir():
         return place

@@ -1,4 +1,4 @@
-"""Outlines of objects from the data set's file of shapes."""
+"""Reads outlines of objects from the data set's file of shapes."""
 
 import json
 import math
@@ -20,7 +20,7 @@ FILE = "shapes.json"
 
 
 def read_shapes(path: str | Path) -> dict[str, Shape]:
-    """The objects of a file, by their names."""
+    """Reads the objects of a file by name."""
     outlines = read_outlines(path)
     return {
         name: shape_of_outline(outline, SYMMETRY.get(name, 360.0))
@@ -29,9 +29,9 @@ def read_shapes(path: str | Path) -> dict[str, Shape]:
 
 
 def read_outlines(path: str | Path) -> dict[str, np.ndarray]:
-    """Counter-clockwise outlines in mm, in the data set's own frames.
+    """Reads counter-clockwise outlines in mm, in the frames of the data set.
 
-    A polygon has `vertices` and an ellipse `semi_axes`, both in m.
+    In the file, a polygon has `vertices` and an ellipse `semi_axes`, both in m.
     """
     path = Path(path)
     try:

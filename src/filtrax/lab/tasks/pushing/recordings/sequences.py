@@ -1,4 +1,4 @@
-"""Sequences from recorded pushes, with free motion of the pusher between them."""
+"""Makes sequences of recorded pushes, with free motion of the pusher between them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,23 +17,23 @@ from filtrax.lab.tasks.pushing.simulator import FREE_LENGTH
 from filtrax.lab.tasks.pushing.ways import way_around
 
 STILL = 0.1
-"""Motion of an object in mm, or in degrees, that is noise of the measurement."""
+"""The largest motion of an object, in mm or degrees, that counts as measurement noise."""
 REGISTRATION_ERROR = 1.0
-"""Of measured tips relative to measured objects, in mm."""
+"""The assumed error of measured tips relative to measured objects, in mm."""
 
 
 class Chain(NamedTuple):
-    """Object and pusher, frame by frame; mm and degrees."""
+    """Poses of object and pusher for each frame, in mm and degrees."""
 
     poses: Float[np.ndarray, "n 3"]
-    """Of the centre of friction, with the orientation itself."""
+    """Poses of the centre of friction, with absolute orientations."""
     tips: Float[np.ndarray, "n 2"]
     pushes: Bool[np.ndarray, " n"]
-    """Whether the step that begins here was recorded."""
+    """True for frames whose next step was recorded as part of a push."""
 
 
 def recorded(name: str, trials: Sequence[Frames], friction: Friction) -> Sequences:
-    """One sequence of trials with the object of this name, about the middle of the image."""
+    """Makes one sequence of trials with an object, centred at the origin."""
     chain = chained(shape(name), trials)
     positions = chain.poses[:, :2]
     middle = (positions.min(0) + positions.max(0)) / 2
@@ -42,10 +42,10 @@ def recorded(name: str, trials: Sequence[Frames], friction: Friction) -> Sequenc
 
 
 def chained(shape: Shape, trials: Sequence[Frames], *, free_length: float = FREE_LENGTH) -> Chain:
-    """Trials with one object, one after the other.
+    """Joins trials with one object.
 
-    Each trial is moved so that its object begins where the last one ended. In between, the pusher
-    goes around the object, in steps of at most `free_length` mm.
+    Each trial is moved such that its object starts at the end of the previous trial. Between
+    trials, the pusher moves around the object in steps of at most `free_length` mm.
     """
     if not trials:
         raise ValueError("`trials` must hold a trial at least, got none.")
@@ -66,7 +66,7 @@ def chained(shape: Shape, trials: Sequence[Frames], *, free_length: float = FREE
 def free_path(
     shape: Shape, pose: np.ndarray, start: np.ndarray, end: np.ndarray, longest: float
 ) -> Float[np.ndarray, "n 2"]:
-    """Places of the tip on the way around an object, neither start nor end among them."""
+    """Returns positions of the tip on a way around an object, without start and end."""
     middle, first, last = (jnp.asarray(place) for place in (pose[:2], start, end))
     way = way_around(shape, middle, first, last, longest)
     return np.asarray(jax.vmap(way.place)(jnp.arange(1, int(way.num_steps))))
@@ -75,10 +75,10 @@ def free_path(
 def labelled(
     name: str, chain: Chain, friction: Friction, *, tip_radius: float = TIP_RADIUS
 ) -> Sequences:
-    """One sequence; its last frame has no label, because its next step is unknown.
+    """Labels one sequence; the last frame is dropped, because its next step is unknown.
 
-    A step touches the object if the object moves, and the tip gets to where it was. The contact is
-    then the point of the outline that is nearest to the tip before the step; otherwise it is the
+    A step has contact if the object moves and the tip reaches its previous outline. The contact
+    point is then the point of the outline nearest to the tip before the step; otherwise it is the
     tip, and the normal is zero.
     """
     poses, tips = chain.poses, chain.tips
@@ -110,7 +110,7 @@ def labelled(
 
 
 def _nearest(shape: Shape, pose: Array, tip: Array, next_tip: Array) -> tuple[Array, Array, Array]:
-    """The nearest point of the outline, its inward normal, and how near the tip will be."""
+    """Returns the nearest point of the outline, its normal, and the distance of the next tip."""
     _, point, normal = nearest(shape, pose, tip)
     return point, normal, nearest(shape, pose, next_tip).distance
 
@@ -119,7 +119,7 @@ _all_nearest = jax.jit(jax.vmap(_nearest, (None, 0, 0, 0)))
 
 
 def _moved(poses: np.ndarray, tips: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Poses and tips after the rigid motion that takes the first pose to another one."""
+    """Moves poses and tips rigidly, such that the first pose becomes `rest`."""
     turn = rest[2] - poses[0, 2]
     cosine, sine = np.cos(np.deg2rad(turn)), np.sin(np.deg2rad(turn))
     matrix = np.asarray([[cosine, -sine], [sine, cosine]])

@@ -2,7 +2,7 @@
 
 A file has the tables `tip_pose` and `object_pose` (rows of time in s, x and y in m, orientation in
 rad, all in the robot's frame) and `ft_wrench` (time, two forces in N, moment in N·m), as JSON or as
-HDF5. Its name tells the settings, such as `motion_surface=abs_shape=hex_a=0_v=50_i=1.000.json`.
+HDF5. Its name has the settings, such as `motion_surface=abs_shape=hex_a=0_v=50_i=1.000.json`.
 """
 
 import dataclasses
@@ -21,30 +21,30 @@ RATE = 5.0
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """One recorded push; lengths in mm, angles in degrees without jumps, times in s from the start.
+    """One recorded push, with lengths in mm, unwrapped angles in degrees, and times in s.
 
-    Tip, object and force are recorded at times of their own.
+    Tip, object and force have separate time stamps, counted from the start.
     """
 
     name: str
     settings: Mapping[str, str]
-    """What the name of the file tells: surface, shape, v (speed in mm/s) and more."""
+    """Settings in the name of the file: surface, shape, v (speed in mm/s) and more."""
     tip: np.ndarray
     """Rows (time, x, y)."""
     object: np.ndarray
-    """Rows (time, x, y, orientation), in the data set's own frame of the object."""
+    """Rows (time, x, y, orientation), in the data set's frame of the object."""
     wrench: np.ndarray
     """Rows (time, force along x, along y, moment)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Frames:
-    """A trial at regular times."""
+    """A trial, resampled at regular times."""
 
     poses: np.ndarray
-    """Of the object [n, 3], as in the trial."""
+    """Poses of the object as in the trial, shape (n, 3)."""
     tips: np.ndarray
-    """Of the pusher [n, 2]."""
+    """Positions of the pusher, shape (n, 2)."""
 
 
 def read_trial(path: str | Path) -> Trial:
@@ -71,13 +71,13 @@ def read_trial(path: str | Path) -> Trial:
 
 
 def settings_of(name: str) -> dict[str, str]:
-    """What the name of a file tells, as in surface=abs_shape=hex."""
+    """Parses the settings in the name of a file, as in surface=abs_shape=hex."""
     parts = [part.partition("=") for part in name.split("_")]
     return {key: value for key, equals, value in parts if equals}
 
 
 def resampled(trial: Trial, rate: float = RATE) -> Frames:
-    """The trial at regular times: as many as fit into the time in which both are recorded."""
+    """Interpolates a trial at regular times, as long as both tip and object are recorded."""
     if not rate > 0:
         raise ValueError(f"`rate` must be a positive number of frames per second, got {rate}.")
     first = max(trial.tip[0, 0], trial.object[0, 0])
