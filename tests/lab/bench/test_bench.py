@@ -19,7 +19,7 @@ from filtrax.lab.bench import clocks, measurements, running, suites
 from filtrax.lab.bench.calls import DisagreementError, check_agreement, compiled
 from filtrax.lab.bench.costs import Costs, program_costs, text_costs
 from filtrax.lab.bench.measurements import OURS, Conditions, Gradient, Online, check_draws, ours
-from filtrax.lab.bench.page import page_is_current, write_page
+from filtrax.lab.bench.page import _devices, page_is_current, write_page
 from filtrax.lab.bench.peaks import Peaks
 from filtrax.lab.bench.peers import load_peers
 from filtrax.lab.bench.problems import Sizes
@@ -291,7 +291,9 @@ def fake_gradient(sizes, seconds):
 
 def fake_record():
     measured = {
-        f"gradient/ekf/{steps}": fake_gradient(Sizes(steps=steps), steps) for steps in (2, 3)
+        f"gradient/ekf/{axis}/{size}": fake_gradient(Sizes(**{axis: size}), size)
+        for axis in ("steps", "batch")
+        for size in (2, 3)
     }
     measured["online/ekf/x4"] = fake_gradient(Sizes(), 1.0) | {"kind": "online", "ratios": {}}
     measured["gradient/pf/large"] = {"refused": "The memory of the device is too small."}
@@ -308,13 +310,16 @@ def test_a_page_is_current_until_a_record_or_a_file_changes(tmp_path):
     assert not page_is_current(records, page)
     write_page(records, page)
     assert page_is_current(records, page)
-    text = page.read_text()
-    assert "## CPU, record `cpu`" in text
-    assert "Commit 0123456789 with changes" in text
-    assert "ratio to peer" in text
-    assert "0.876 [0.8, 0.9]" in text
-    assert "too small" in text
-    assert "figures/bench_cpu_steps.svg" in text
+    text, details = page.read_text(), (records / "README.md").read_text()
+    assert "## CPU" in text
+    assert "(../records/README.md)" in text
+    assert "| 0.876 | `cpu` |" in text
+    assert "figures/bench_cpu.svg" in text
+    assert "## CPU, record `cpu`" in details
+    assert "Commit 0123456789 with changes" in details
+    assert "0.876 [0.8, 0.9]" in details
+    assert "too small" in details
+    assert "(../docs/page.md)" in details
     (page.parent / "figures" / "bench_old.svg").write_text("")
     assert not page_is_current(records, page)
     write_page(records, page)
@@ -325,6 +330,17 @@ def test_a_page_is_current_until_a_record_or_a_file_changes(tmp_path):
     changed = json.dumps(fake_record()).replace("0.8765", "0.7654")
     (records / "cpu.json").write_text(changed)
     assert not page_is_current(records, page)
+
+
+def test_the_newest_record_of_a_problem_is_shown_in_brief():
+    # Rejects the record whose name comes last, and a problem that is listed once for each record.
+    old, new = fake_record(), fake_record()
+    old["origin"] |= {"started": "2026-01-02T00:00:00"}
+    new["origin"] |= {"started": "2026-01-03T00:00:00"}
+    del new["measurements"]["online/ekf/x4"]
+    text = _devices({"b": old, "a": new}, {})
+    rows = [line for line in text.splitlines() if line.startswith("| ekf")]
+    assert [row.split("|")[-2].strip() for row in rows] == ["`a`"] * 4 + ["`b`"]
 
 
 def test_the_page_of_benchmarks_is_that_of_the_records():

@@ -1,12 +1,12 @@
 """Charts of run time over problem size."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from filtrax.lab.bench.measurements import OURS, Record
 from filtrax.lab.bench.suites import AXES, BASE
 from filtrax.lab.report.charts import Axis, Chart, Series
-from filtrax.lab.reproduction.display.svg import line_chart
+from filtrax.lab.reproduction.display.drawing import Panel, Picture
 
 LABELS = {
     "state": "components of the state",
@@ -15,57 +15,67 @@ LABELS = {
     "steps": "steps of a sequence",
     "particles": "samples or particles",
 }
+LEAST_PANELS, COLUMNS = 2, 3
+"""The fewest panels of a picture, and the panels in a row."""
 
 
-def growth_charts(measured: Mapping[str, Record]) -> dict[str, str]:
-    """Draws an SVG chart for each axis along which at least two sizes were measured."""
-    charts = {}
-    for axis in AXES:
-        lines = _lines(measured, axis)
-        if lines:
-            charts[axis] = line_chart(_chart(axis, lines))
-    return charts
+def growth_picture(name: str, measured: Mapping[str, Record]) -> Picture | None:
+    """Draws one panel for each axis along which at least two sizes were measured.
+
+    **Arguments:**
+
+    - `name`: the name of the file.
+    - `measured`: the measurements of a record by name.
+
+    **Returns:** None for a single axis, whose times are in the tables.
+    """
+    lines = {axis: _lines(measured, axis) for axis in AXES}
+    filters = list(dict.fromkeys(name for each in lines.values() for name in each))
+    panels = [Panel(_chart(axis, each, filters)) for axis, each in lines.items() if each]
+    if len(panels) < LEAST_PANELS:
+        return None
+    places = [*panels, *[None] * (-len(panels) % COLUMNS)]
+    rows = [places[i : i + COLUMNS] for i in range(0, len(places), COLUMNS)]
+    return Picture(name, "Time of value and gradient over the size of the problem.", rows)
 
 
 def _lines(measured: Mapping[str, Record], axis: str) -> dict[str, list[Record]]:
     """Returns measurements along an axis by filter, sorted by size; at least two sizes each."""
     base = vars(BASE)
-    found: dict[str, list[Record]] = {}
-    for one in measured.values():
-        if "refused" in one or one["kind"] != "gradient":
+    lines: dict[str, list[Record]] = {}
+    for record in measured.values():
+        if "refused" in record or record["kind"] != "gradient":
             continue
-        others = {name: size for name, size in one["sizes"].items() if name != axis}
+        others = {name: size for name, size in record["sizes"].items() if name != axis}
         if others == {name: size for name, size in base.items() if name != axis}:
-            found.setdefault(one["filter"], []).append(one)
+            lines.setdefault(record["filter"], []).append(record)
     ordered = {
-        name: sorted(ones, key=lambda one: one["sizes"][axis]) for name, ones in found.items()
+        name: sorted(records, key=lambda record: record["sizes"][axis])
+        for name, records in lines.items()
     }
-    return {name: ones for name, ones in ordered.items() if len({*_sizes(ones, axis)}) > 1}
+    return {name: records for name, records in ordered.items() if len({*_sizes(records, axis)}) > 1}
 
 
-def _chart(axis: str, lines: Mapping[str, list[Record]]) -> Chart:
+def _chart(axis: str, lines: Mapping[str, list[Record]], filters: Sequence[str]) -> Chart:
+    """Charts the lines of an axis; a filter has the same style in all panels."""
     series = []
-    for style, (name, ones) in enumerate(lines.items()):
-        times = [one["seconds"][OURS] for one in ones]
+    for name, records in lines.items():
+        times = [record["seconds"][OURS] for record in records]
         series.append(
             Series(
                 name,
-                _sizes(ones, axis),
+                _sizes(records, axis),
                 _milliseconds(summary["median"] for summary in times),
                 _milliseconds(summary["quartiles"][0] for summary in times),
                 _milliseconds(summary["quartiles"][1] for summary in times),
-                style=style,
+                style=filters.index(name),
             )
         )
-    for name, ones in lines.items():
-        floors = _milliseconds(one["floor"]["floor"] for one in ones)
-        series.append(Series(f"floor of {name}", _sizes(ones, axis), floors, style=None))
-    title = f"Value and gradient over {LABELS[axis]}"
-    return Chart(title, Axis(LABELS[axis], log=True), Axis("time (ms)", log=True), series)
+    return Chart("", Axis(LABELS[axis], log=True), Axis("time (ms)", log=True), series)
 
 
-def _sizes(ones: list[Record], axis: str) -> list[float]:
-    return [float(one["sizes"][axis]) for one in ones]
+def _sizes(records: list[Record], axis: str) -> list[float]:
+    return [float(record["sizes"][axis]) for record in records]
 
 
 def _milliseconds(seconds: Any) -> list[float]:

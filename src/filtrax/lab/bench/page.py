@@ -1,14 +1,20 @@
-"""The page of benchmarks and its charts, written from records alone."""
+"""The pages of benchmarks and their charts, written from records alone.
 
+One page compares devices and libraries in brief. The other, beside the records, has everything.
+"""
+
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from string import Template
 from typing import Any
 
-from filtrax.lab.bench.charts import growth_charts
+from filtrax.lab.bench.charts import growth_picture
 from filtrax.lab.bench.measurements import KEPT, OURS, RECOMPUTED, Record
 from filtrax.lab.bench.running import duration
-from filtrax.lab.files import read_json, write_text
+from filtrax.lab.files import read_json
+from filtrax.lab.reproduction.display.drawing import Picture
+from filtrax.lab.reproduction.display.files import are_current, write_files
 from filtrax.lab.reproduction.display.sections import markdown_table
 
 FIGURES = "figures"
@@ -17,49 +23,90 @@ FIGURES = "figures"
 PREFIX = "bench_"
 """Prefix of the file names of the charts."""
 
-_TEMPLATE = Path(__file__).with_name("page.md")
+DETAILS = "README.md"
+"""The page of all measurements, beside the records."""
+
+_TEMPLATES = Path(__file__).parent
 
 
 def write_page(records: Path, page: Path) -> None:
-    """Writes the page and its charts from a folder of records, and removes outdated charts."""
-    files = page_files(records, page)
-    (page.parent / FIGURES).mkdir(parents=True, exist_ok=True)
-    for path in {*(page.parent / FIGURES).glob(f"{PREFIX}*.svg")} - {*files}:
-        path.unlink()
-    for path, text in files.items():
-        write_text(path, text)
+    """Writes the page with its charts from a folder of records, and all measurements beside them.
+
+    Charts that no record gives any more are removed.
+    """
+    write_files(page_files(records, page), _charts(page))
 
 
 def page_is_current(records: Path, page: Path) -> bool:
-    """Returns True if the page and its charts are exactly those that the records give."""
-    files = page_files(records, page)
-    there = {page, *(page.parent / FIGURES).glob(f"{PREFIX}*.svg")} == {*files} and page.is_file()
-    return there and all(path.read_text(encoding="utf-8") == text for path, text in files.items())
+    """Returns True if the pages, and the numbers in charts, are those that the records give."""
+    return are_current(page_files(records, page), _charts(page))
 
 
-def page_files(records: Path, page: Path) -> dict[Path, str]:
-    """Returns the texts of the page and its charts by path."""
-    sections, files = [], {}
-    for path in sorted(records.glob("*.json")):
-        record = read_json(path)
-        pictures = growth_charts(record["measurements"])
-        names = {axis: f"{PREFIX}{path.stem}_{axis}.svg" for axis in pictures}
-        sections.append(_section(path.stem, record, names))
-        files |= {page.parent / FIGURES / names[axis]: svg for axis, svg in pictures.items()}
-    text = Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(devices="\n\n".join(sections))
-    return {page: text.rstrip("\n") + "\n"} | files
+def page_files(records: Path, page: Path) -> dict[Path, str | Picture]:
+    """Returns the contents of both pages and of the charts by path."""
+    contents = {path.stem: read_json(path) for path in sorted(records.glob("*.json"))}
+    # On a GPU, launches take most of the time, whatever the size; the tables show that.
+    drawn = {
+        name: growth_picture(f"{PREFIX}{name}.svg", record["measurements"])
+        for name, record in contents.items()
+        if record["origin"]["device"]["platform"] == "cpu"
+    }
+    pictures = {name: picture for name, picture in drawn.items() if picture is not None}
+    details = records / DETAILS
+    texts = {
+        page: _text("page.md", devices=_devices(contents, pictures), details=_link(page, details)),
+        details: _text(
+            "details.md",
+            records="\n\n".join(_section(*named) for named in contents.items()),
+            page=_link(details, page),
+        ),
+    }
+    return texts | {page.parent / FIGURES / picture.name: picture for picture in pictures.values()}
 
 
-def _section(name: str, record: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
+def _charts(page: Path) -> set[Path]:
+    return {*(page.parent / FIGURES).glob(f"{PREFIX}*.svg")}
+
+
+def _text(template: str, **parts: str) -> str:
+    text = Template((_TEMPLATES / template).read_text(encoding="utf-8")).substitute(parts)
+    return text.rstrip("\n") + "\n"
+
+
+def _link(page: Path, other: Path) -> str:
+    return Path(os.path.relpath(other, page.parent)).as_posix()
+
+
+def _devices(contents: Mapping[str, Record], pictures: Mapping[str, Picture]) -> str:
+    """Compares libraries on each device, by the newest record of each problem."""
+    newest = sorted(contents.items(), key=lambda named: named[1]["origin"].get("started") or "")
+    parts = []
+    for device in dict.fromkeys(_device(record) for record in contents.values()):
+        own = {name: record for name, record in newest if _device(record) == device}
+        merged = {
+            key: measured | {"record": name}
+            for name, record in own.items()
+            for key, measured in record["measurements"].items()
+            if "refused" not in measured
+        }
+        parts.append(f"## {device}")
+        parts += _titled("Value and gradient of a batch", _compared(merged, brief=True))
+        parts += _titled("One step of a loop", _online(merged, brief=True))
+        parts += [
+            f"![{pictures[name].caption}]({FIGURES}/{pictures[name].name})"
+            for name in own
+            if name in pictures
+        ]
+    return "\n\n".join(parts)
+
+
+def _section(name: str, record: Mapping[str, Any]) -> str:
     measured = {name: one for name, one in record["measurements"].items() if "refused" not in one}
     parts = [f"## {_device(record)}, record `{name}`", _origin(record)]
     parts += _titled("Against other libraries", _compared(measured))
     parts += _titled("One step of a loop", _online(measured))
     parts += _titled("Training", _training(measured))
     parts += _titled("Memory of the backward pass", _memory(measured))
-    if pictures:
-        parts.append("### How cost grows")
-        parts += [f"![Time over {axis}]({FIGURES}/{name})" for axis, name in pictures.items()]
     parts.append(_everything(record["measurements"]))
     return "\n\n".join(parts)
 
@@ -92,11 +139,12 @@ def _spread(summary: Mapping[str, Any]) -> str:
     return f"{duration(summary['median'])} [{low}, {high}]"
 
 
-def _ratio(found: Mapping[str, Any] | None) -> str:
+def _ratio(found: Mapping[str, Any] | None, brief: bool) -> str:
     if found is None:
         return "–"
     low, high = found["quartiles"]
-    return f"{found['of_medians']:.3g} [{low:.3g}, {high:.3g}]"
+    median = f"{found['of_medians']:.3g}"
+    return median if brief else f"{median} [{low:.3g}, {high:.3g}]"
 
 
 def _others(measured: Iterable[Record]) -> list[str]:
@@ -104,40 +152,49 @@ def _others(measured: Iterable[Record]) -> list[str]:
     return list(dict.fromkeys(name for one in measured for name in one["ratios"]))
 
 
-def _ratio_table(rows: Mapping[str, Record], times: Mapping[str, str]) -> str:
-    """Tabulates our times, floors and ratios to others; `times` maps keys to column headings."""
+def _ratio_table(rows: Mapping[str, Record], times: Mapping[str, str], brief: bool) -> str:
+    """Tabulates our times, floors and ratios to others.
+
+    **Arguments:**
+
+    - `rows`: the measurements by their names in the table.
+    - `times`: headings by the keys of the times to show.
+    - `brief`: medians without quartiles, and only the ratios to other libraries.
+    """
     if not rows:
         return ""
-    others = _others(rows.values())
+    others = [name for name in _others(rows.values()) if not (brief and name.startswith(OURS))]
     head = ["", *times.values(), "floor", *(f"ratio to {name}" for name in others)]
     lines = []
     for name, one in rows.items():
         floor = duration(one["floor"]["floor"]) if "floor" in one else "–"
-        ours = [_time(one["seconds"][OURS], key) for key in times]
-        lines.append([name, *ours, floor, *(_ratio(one["ratios"].get(other)) for other in others)])
-    return markdown_table(head, lines)
+        ours = [_time(one["seconds"][OURS], key, brief) for key in times]
+        ratios = [_ratio(one["ratios"].get(other), brief) for other in others]
+        record = [f"`{one['record']}`"] if brief else []
+        lines.append([name, *ours, floor, *ratios, *record])
+    return markdown_table([*head, "record"] if brief else head, lines)
 
 
-def _time(summary: Mapping[str, Any], key: str) -> str:
-    return _spread(summary) if key == "median" else duration(summary[key])
+def _time(summary: Mapping[str, Any], key: str, brief: bool) -> str:
+    return _spread(summary) if key == "median" and not brief else duration(summary[key])
 
 
-def _compared(measured: Mapping[str, Record]) -> str:
+def _compared(measured: Mapping[str, Record], *, brief: bool = False) -> str:
     rows = {
         name.removeprefix("gradient/"): one
         for name, one in measured.items()
         if one["kind"] == "gradient" and any(not other.startswith(OURS) for other in one["ratios"])
     }
-    return _ratio_table(rows, {"median": "value and gradient"})
+    return _ratio_table(rows, {"median": "value and gradient"}, brief)
 
 
-def _online(measured: Mapping[str, Record]) -> str:
+def _online(measured: Mapping[str, Record], *, brief: bool = False) -> str:
     rows = {
         f"{one['filter']}, state {one['sizes']['state']}": one
         for one in measured.values()
         if one["kind"] == "online"
     }
-    return _ratio_table(rows, {"median": "median", "p99": "99th percentile"})
+    return _ratio_table(rows, {"median": "median", "p99": "99th percentile"}, brief)
 
 
 def _training(measured: Mapping[str, Record]) -> str:

@@ -2,7 +2,7 @@
 
 import fnmatch
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +57,17 @@ def run_suite(
             say(f"Time is over with {number - 1} of {len(wanted)}; the same command goes on.")
             break
         record["measurements"][one.name] = _measured(one, conditions)
-        write_text(path, as_json(record, indent=1) + "\n")
+        write_text(path, as_text(record))
         say(f"{number} of {len(wanted)}: {one.name}: {described(record['measurements'][one.name])}")
         jax.clear_caches()  # hundreds of programs would fill the memory
     return path
+
+
+def as_text(record: Mapping[str, Any]) -> str:
+    """Serializes a record as JSON, with one line for each measurement."""
+    head = {name: part for name, part in record.items() if name != "measurements"}
+    lines = [f"{as_json(name)}: {as_json(one)}" for name, one in record["measurements"].items()]
+    return f'{as_json(head)[:-1]}, "measurements": {{\n' + ",\n".join(lines) + "\n}}\n"
 
 
 def chosen(measurements: Sequence[Measurement], only: Sequence[str]) -> list[Measurement]:

@@ -1,4 +1,4 @@
-"""The figures of the pages, drawn from the records of a table."""
+"""The figures of the pages: which numbers of a table are drawn, one picture for a table at most."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 
 from filtrax.lab.report.charts import Axis, Chart, Series, wants_log
 from filtrax.lab.reproduction.display.comparison import COLUMN, Comparison, Entry, Labels
-from filtrax.lab.reproduction.display.svg import HeatMap, heat_maps, line_chart
+from filtrax.lab.reproduction.display.drawing import Panel, Picture
 
 
 @dataclass(frozen=True)
@@ -30,28 +30,10 @@ class Curves:
     metrics: Sequence[str] = ("distance", "nll")
 
 
-@dataclass(frozen=True)
-class Picture:
-    """An SVG picture with the name of its file, and a caption of one sentence."""
-
-    name: str
-    caption: str
-    svg: str
-
-
 CURVES: Mapping[str, Curves] = {
-    "disc_belief": Curves("kernel", "standard deviation of the kernel (px, px per step)"),
-    "disc_length": Curves(
-        "length",
-        "length of training sequences (steps)",
-        metrics=("distance", "nll", "epoch_seconds"),
-    ),
+    "disc_length": Curves("length", "length of training sequences (steps)"),
     "disc_loss": Curves("loss", "loss", number="", metrics=("distance", "sensor_error", "nll")),
-    "disc_resampling": Curves("soft", "share α of the uniform distribution"),
-    "disc_samples": Curves("samples", "number of samples in training"),
-    "disc_ukf_scaling": Curves("scaling", "κ", number=r"kappa ([-\d.]+)"),
     "kitti_length": Curves("length", "length of training sequences (steps)"),
-    "kitti_ukf_scaling": Curves("scaling", "κ", number=r"kappa ([-\d.]+)"),
 }
 """The curves to draw, by name of the table."""
 
@@ -61,49 +43,56 @@ SHOWN: Mapping[str, Labels] = {
 """The labels of cells whose predicted process noise is drawn, by name of the table."""
 
 
-def pictures(compared: Comparison) -> list[Picture]:
-    """Draws all pictures of a table for which there are records."""
-    name, found = compared.table.name, []
-    # Each column of ours has its own pictures.
-    for column in dict.fromkeys(labels.get(COLUMN, "") for labels in compared.cells.values()):
-        where = {COLUMN: column} if column else {}
-        if name in CURVES:
-            for metric in CURVES[name].metrics:
-                found += _curves(compared, CURVES[name], metric, where)
-        if name in SHOWN:
-            found += _noise(compared, {**SHOWN[name], **where})
-    return found
+def picture(compared: Comparison) -> Picture | None:
+    """Returns the picture of a table; None if it has none, or no records to draw.
+
+    Each column of ours has a column of panels.
+    """
+    name = compared.table.name
+    columns = dict.fromkeys(labels.get(COLUMN, "") for labels in compared.cells.values())
+    places = [{COLUMN: column} if column else {} for column in columns]
+    if name in CURVES:
+        curves = CURVES[name]
+        rows = [[_curves(compared, curves, m, where) for where in places] for m in curves.metrics]
+        measures = ", ".join(compared.measure(metric).label for metric in curves.metrics)
+        caption = f"{measures} over {curves.label}; bars are standard errors"
+    elif name in SHOWN:
+        pairs = [_noise(compared, {**SHOWN[name], **where}) for where in places]
+        rows = [list(row) for row in zip(*pairs, strict=True)]
+        caption = "predicted and true process noise over one test sequence"
+    else:
+        return None
+    used = [i for i in range(len(places)) if any(row[i] is not None for row in rows)]
+    rows = [[row[i] for i in used] for row in rows if any(row)]
+    return Picture(f"{name}.svg", _sentence(caption) + ".", rows) if rows else None
 
 
-def _curves(compared: Comparison, curves: Curves, metric: str, where: Labels) -> list[Picture]:
+def _curves(compared: Comparison, curves: Curves, metric: str, where: Labels) -> Panel | None:
     table, measure = compared.table, compared.measure(metric)
     x, places = _places(table.axis(curves.axis).labels, curves.number)
-    found = []
+    drawn = []
     for labels in _others(compared, curves.axis, where):
         entries = [compared.entry({**labels, curves.axis: place}, metric) for place in places]
         ours = [entry.ours for entry in entries if entry is not None and entry.ours is not None]
         if any(np.isfinite(measured.value) for measured in ours):
-            found.append((labels, entries))
-    if not found:
-        return []
+            drawn.append((labels, entries))
+    if not drawn:
+        return None
     # Labels that all lines share, like the column, are not part of their names.
-    known = [{*labels.items()} for labels, _ in found]
-    common = set.intersection(*known) if len(found) > 1 else {*where.items()}
+    items = [{*labels.items()} for labels, _ in drawn]
+    common = set.intersection(*items) if len(drawn) > 1 else {*where.items()}
     lines = []
-    for labels, entries in found:
+    for labels, entries in drawn:
         name = _words(dict(item for item in labels.items() if item not in common))
         lines.append(_line(name, x, entries, style=len(lines), points=not curves.number))
     values = [edge for line in lines for edge in (line.y, line.low, line.high)]
-    column = f" ({where[COLUMN]})" if where else ""
     chart = Chart(
-        title=f"{table.title}: {measure.heading}{column}",
+        title=where.get(COLUMN, ""),
         x=Axis(curves.label, log=bool(curves.number) and wants_log(x)),
         y=Axis(measure.label, log=wants_log(*values)),
         series=lines,
     )
-    drawn = line_chart(chart, () if curves.number else places)
-    caption = f"{measure.label} over {curves.label}{column}; bars are standard errors."
-    return [Picture(_file(compared, where, metric), _sentence(caption), drawn)]
+    return Panel(chart, () if curves.number else places)
 
 
 def _places(labels: Sequence[str], number: str) -> tuple[np.ndarray, list[str]]:
@@ -143,71 +132,36 @@ def _words(labels: Labels) -> str:
     return ", ".join([*named.values(), *rest])
 
 
-def _noise(compared: Comparison, where: Labels) -> list[Picture]:
-    """Draws predicted and true process noise of the first selected cell with a record of it."""
+def _noise(compared: Comparison, where: Labels) -> list[Panel | None]:
+    """Draws predicted and true process noise of the first selected cell with a record of it.
+
+    Returns the panels of position and velocity.
+    """
     for cell, labels in compared.cells.items():
-        shown = compared.records.get(cell, {}).get("shown")
-        if shown and where.items() <= labels.items():
-            return [*_sequence(compared, shown, labels), *_maps(compared, shown, labels)]
-    return []
+        shown = compared.records.get(cell, {}).get("shown") or {}
+        if where.items() <= labels.items() and {"process_std", "true_process_std"} <= {*shown}:
+            return [
+                _sequence(shown, 0, "position (px)", where),
+                _sequence(shown, 2, "velocity (px per step)", where),
+            ]
+    return [None, None]
 
 
-def _sequence(compared: Comparison, shown: Mapping[str, Any], labels: Labels) -> list[Picture]:
-    if not {"process_std", "true_process_std"} <= {*shown}:
-        return []
+def _sequence(shown: Mapping[str, Any], first: int, quantity: str, where: Labels) -> Panel:
+    """Draws the noise of two components of the state, beginning with the component `first`."""
     predicted = np.asarray(shown["process_std"], np.float64)
     true = np.asarray(shown["true_process_std"], np.float64)
     x = np.arange(1.0, len(predicted) + 1)
-    found = []
-    for i, name, unit in ((0, "position", "px"), (2, "velocity", "px per step")):
-        # The true noise is equal along both axes of the image.
-        lines = [
-            Series("true", x, true[:, i], style=None),
-            Series("predicted, x", x, predicted[:, i], style=0),
-            Series("predicted, y", x, predicted[:, i + 1], style=1),
-        ]
-        chart = Chart(
-            title=f"Process noise of the {name} over a sequence ({_short(labels)})",
-            x=Axis("step"),
-            y=Axis(f"standard deviation ({unit})", zero=True),
-            series=lines,
-        )
-        caption = f"Predicted and true process noise of the {name} over one test sequence."
-        file = _file(compared, labels, f"sequence_{name}")
-        found.append(Picture(file, caption, line_chart(chart)))
-    return found
-
-
-def _maps(compared: Comparison, shown: Mapping[str, Any], labels: Labels) -> list[Picture]:
-    if "occlusion" not in shown:
-        return []
-    counts = np.asarray(shown["counts"], np.float64)
-    edges = np.asarray(shown["edges"], np.float64)
-    maps = [
-        HeatMap(title, _seen(shown[name], counts), edges, "true x (px)", "true y (px)")
-        for name, title in (
-            ("occlusion", "share of steps with the disc hidden"),
-            ("process_std_map", "predicted position noise (px)"),
-        )
+    # The true noise is equal along both axes of the image.
+    lines = [
+        Series("true", x, true[:, first], style=None),
+        Series("predicted, x", x, predicted[:, first], style=0),
+        Series("predicted, y", x, predicted[:, first + 1], style=1),
     ]
-    drawn = heat_maps(f"Hidden discs and predicted noise ({_short(labels)})", maps)
-    caption = "Where the target is hidden, and the process noise of its position predicted there."
-    return [Picture(_file(compared, labels, "map"), caption, drawn)]
-
-
-def _seen(values: Any, counts: np.ndarray) -> np.ndarray:
-    """Replaces the values of squares without any samples by NaN."""
-    known = [[np.nan if value is None else value for value in row] for row in values]
-    return np.where(counts > 0, np.asarray(known, np.float64), np.nan)
-
-
-def _short(labels: Labels) -> str:
-    return ", ".join(label for axis, label in labels.items() if axis != "noise")
-
-
-def _file(compared: Comparison, labels: Labels, what: str) -> str:
-    parts = (compared.table.name, labels.get(COLUMN), what)
-    return "_".join(filter(None, parts)) + ".svg"
+    chart = Chart(
+        where.get(COLUMN, ""), Axis("step"), Axis(f"noise of the {quantity}", zero=True), lines
+    )
+    return Panel(chart)
 
 
 def _sentence(text: str) -> str:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
-from filtrax.lab.files import write_text
 from filtrax.lab.reproduction.display.comparison import COLUMN, Comparison
-from filtrax.lab.reproduction.display.figures import Picture, pictures
+from filtrax.lab.reproduction.display.drawing import Picture
+from filtrax.lab.reproduction.display.figures import picture
+from filtrax.lab.reproduction.display.files import are_current, write_files
 from filtrax.lab.reproduction.display.goals import BENCHMARK, goals
 from filtrax.lab.reproduction.display.sections import markdown_table, section
 from filtrax.lab.reproduction.records import read_records
@@ -63,30 +64,24 @@ def write_pages(results: Path, folder: Path) -> None:
     - `results`: a folder of records.
     - `folder`: the folder of `README.md`, `tables/TABLE.md`, and the pictures.
     """
-    files = _files(results, folder)
-    for path in _there(folder) - {*files}:
-        path.unlink()
-    for path, text in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, text)
+    write_files(_files(results, folder), _there(folder))
 
 
 def pages_are_current(results: Path, folder: Path) -> bool:
-    """Returns True if pages and pictures are exactly those that the records give."""
-    files = _files(results, folder)
-    there = _there(folder) <= {*files} and all(path.is_file() for path in files)
-    return there and all(path.read_text(encoding="utf-8") == text for path, text in files.items())
+    """Returns True if the pages, and the numbers in pictures, are those that the records give."""
+    return are_current(_files(results, folder), _there(folder))
 
 
-def _files(results: Path, folder: Path) -> dict[Path, str]:
-    """Returns the texts of all pages and pictures by path."""
+def _files(results: Path, folder: Path) -> dict[Path, str | Picture]:
+    """Returns the contents of all pages and pictures by path."""
     tables = map(read_table, ordered_names())
     compared = [Comparison(table, read_records(results, table)) for table in tables]
-    files = {folder / "README.md": summary_page(compared)}
+    files: dict[Path, str | Picture] = {folder / "README.md": summary_page(compared)}
     for each in compared:
-        drawn = pictures(each)
+        drawn = picture(each)
         files[folder / TABLES / f"{each.table.name}.md"] = table_page(each, drawn)
-        files |= {folder / FIGURES / picture.name: picture.svg for picture in drawn}
+        if drawn is not None:
+            files[folder / FIGURES / drawn.name] = drawn
     return files
 
 
@@ -112,15 +107,15 @@ def summary_page(compared: Sequence[Comparison]) -> str:
     return text.rstrip("\n") + "\n"
 
 
-def table_page(compared: Comparison, drawn: Sequence[Picture] = ()) -> str:
-    """Renders the page of one table with its pictures."""
-    figures = (f"![{picture.caption}](../{FIGURES}/{picture.name})" for picture in drawn)
+def table_page(compared: Comparison, drawn: Picture | None = None) -> str:
+    """Renders the page of one table with its picture."""
+    figures = [] if drawn is None else [f"![{drawn.caption}](../{FIGURES}/{drawn.name})"]
     return section(compared, figures) + f"\n\n{_HOW_TO_READ}\n"
 
 
 def _there(folder: Path) -> set[Path]:
     """Returns existing pages of tables, and pictures that are named after tables."""
-    names = tuple(f"{name}_" for name in table_names())
+    names = tuple(table_names())
     drawn = {path for path in (folder / FIGURES).glob("*.svg") if path.name.startswith(names)}
     return drawn | {*(folder / TABLES).glob("*.md")}
 
