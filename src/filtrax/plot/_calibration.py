@@ -23,7 +23,7 @@ from filtrax.plot._axes import (
     percent,
     steps_or_times,
 )
-from filtrax.plot._moments import by_component, chi_square_band, half_width
+from filtrax.plot._moments import by_component, half_width, mean_and_band
 from filtrax.spaces import AbstractSpace, Euclidean
 
 
@@ -111,7 +111,13 @@ def coverage(
         shares = [float(row[name]) for row in rows]
         style: Any = {"color": COLOURS[j % len(COLOURS)], "marker": MARKERS[j % len(MARKERS)]}
         ax.plot(
-            np.asarray(probabilities), shares, markersize=4, linewidth=1.2, label=label, **style
+            np.asarray(probabilities),
+            shares,
+            markersize=4,
+            linewidth=1.2,
+            label=label,
+            clip_on=False,
+            **style,
         )
     ax.set(xlabel="probability of the interval", ylabel="share of true states inside")
     ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
@@ -150,8 +156,10 @@ def whiteness(
     ax = own_or_new(ax)
     with np.errstate(divide="ignore"):
         band = half_width(probability) / np.sqrt(pairs.min(-1))
+    # The marks of a lag are beside each other, so that the band begins half a lag earlier.
+    ends, wide = np.array([0.5, *lags, max_lag + 0.5]), np.pad(band, 1, mode="edge")
     label = f"{percent(probability)} band of white noise"
-    ax.fill_between(lags, -band, band, color=BAND, alpha=0.5, linewidth=0, label=label)
+    ax.fill_between(ends, -wide, wide, color=BAND, alpha=0.5, linewidth=0, label=label)
     ax.axhline(0, color="black", linewidth=0.8)
     for j, name in enumerate(labels_of(space, size)):
         style: Any = {"color": COLOURS[j % len(COLOURS)], "marker": MARKERS[j % len(MARKERS)]}
@@ -222,7 +230,7 @@ def _draw_chi_square(
         raise ValueError(f"{name} needs a step with something labelled or observed, found none.")
     steps, label = steps_or_times(times, values.shape[-1])
     values, degrees = values.reshape(-1, len(steps)), degrees.reshape(-1, len(steps))
-    series, lower, upper = _mean_and_band(values, degrees, probability, axis=0)
+    series, lower, upper = mean_and_band(values, degrees, probability, axis=0)
     known = ~np.isnan(lower)
     inside = ((series >= lower) & (series <= upper))[known].mean()
     ax = own_or_new(ax)
@@ -231,26 +239,11 @@ def _draw_chi_square(
     ax.plot(steps, series, ".-", color=ESTIMATE, linewidth=0.8, markersize=3, label=text)
     text = f"{percent(probability)} band"
     ax.fill_between(steps, lower, upper, label=text, **style)
-    _draw_average(ax, *_mean_and_band(values, degrees, probability, axis=None), probability)
+    _draw_average(ax, *mean_and_band(values, degrees, probability, axis=None), probability)
     ax.set(xlabel=label, ylabel=name if len(values) == 1 else f"mean {name}")
     _make_room(ax, np.concatenate([series, lower, upper]))
     ax.legend(loc="upper left", frameon=False, fontsize="small", ncols=2)
     return ax
-
-
-def _mean_and_band(
-    values: Float[np.ndarray, "b t"],
-    degrees: Int[np.ndarray, "b t"],
-    probability: float,
-    axis: int | None,
-) -> tuple[Any, Any, Any]:
-    """The mean over what counts, and the ends of its band; not a number where nothing does."""
-    counted = degrees > 0
-    count = counted.sum(axis)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.where(counted, values, 0.0).sum(axis) / count
-        lower, upper = (end / count for end in chi_square_band(degrees.sum(axis), probability))
-    return mean, lower, upper
 
 
 def _draw_average(ax: Axes, mean: float, lower: float, upper: float, probability: float) -> None:

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 from scipy import special
 
 from filtrax.beliefs import AbstractBelief, GaussianMixture, Particles
@@ -25,7 +25,7 @@ class Moments:
     @property
     def std(self) -> Float[np.ndarray, "t x"]:
         """The standard deviation of each component."""
-        return np.sqrt(np.diagonal(self.covariance, axis1=-2, axis2=-1))
+        return stds_of(self.covariance)
 
 
 def moments_of(beliefs: AbstractBelief, space: AbstractSpace) -> Moments:
@@ -92,18 +92,51 @@ def half_width(probability: float) -> float:
     return float(special.ndtri(0.5 + probability / 2))
 
 
-def ellipse(covariance: Float[np.ndarray, "2 2"], probability: float) -> tuple[float, float, float]:
-    """Both semi-axes of the ellipse that holds a probability, and the angle of the larger one."""
-    values, vectors = np.linalg.eigh(covariance)
-    scale = special.chdtri(2, 1 - probability)
-    minor, major = np.sqrt(scale * np.maximum(values, 0))
-    return float(major), float(minor), float(np.arctan2(vectors[1, 1], vectors[0, 1]))
+def stds_of(covariances: Float[np.ndarray, "*b x x"]) -> Float[np.ndarray, "*b x"]:
+    """The standard deviations of covariances; zero where rounding made a variance negative."""
+    return np.sqrt(np.maximum(np.diagonal(covariances, axis1=-2, axis2=-1), 0.0))
+
+
+def ellipses(covariances: Float[np.ndarray, "*b 2 2"], scale: float) -> Float[np.ndarray, "*b 3"]:
+    """Both semi-axes of ellipses of so many standard deviations, and the angle of the larger one.
+
+    The closed form propagates what is not a number, where an eigenvalue routine may raise.
+    """
+    a, b, c = covariances[..., 0, 0], covariances[..., 0, 1], covariances[..., 1, 1]
+    middle, spread = (a + c) / 2, np.hypot((a - c) / 2, b)
+    major = scale * np.sqrt(np.maximum(middle + spread, 0.0))
+    minor = scale * np.sqrt(np.maximum(middle - spread, 0.0))
+    return np.stack([major, minor, np.arctan2(2 * b, a - c) / 2], axis=-1)
+
+
+def ellipse_scale(probability: float) -> float:
+    """The standard deviations of the ellipse that holds a probability."""
+    return float(np.sqrt(special.chdtri(2, 1 - probability)))
 
 
 def chi_square_band(degrees: Any, probability: float) -> tuple[Any, Any]:
     """The ends of the central interval of χ², for any degrees of freedom."""
     outside = (1 - probability) / 2
     return special.chdtri(degrees, 1 - outside), special.chdtri(degrees, outside)
+
+
+def mean_and_band(
+    values: Float[np.ndarray, "b t"],
+    degrees: Int[np.ndarray, "b t"] | Float[np.ndarray, "b t"],
+    probability: float,
+    axis: int | None,
+) -> tuple[Any, Any, Any]:
+    """The mean of χ² variables where there are degrees of freedom, and the ends of its band.
+
+    A sum of independent variables is χ² with the sum of their degrees (Bar-Shalom, Li & Kirubarajan
+    2001, section 5.4). The results are not a number where nothing counts.
+    """
+    counted = degrees > 0
+    count = counted.sum(axis)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.where(counted, values, 0.0).sum(axis) / count
+        lower, upper = (end / count for end in chi_square_band(degrees.sum(axis), probability))
+    return mean, lower, upper
 
 
 def period_of(space: AbstractSpace, number: int) -> float | None:

@@ -15,7 +15,7 @@ from filtrax._checks import check_shape
 from filtrax._files import write_whole
 from filtrax.beliefs import AbstractBelief
 from filtrax.plot._axes import check_probability, numbers_of, pair_of
-from filtrax.plot._moments import ellipse, known, moments_of, period_of
+from filtrax.plot._moments import ellipse_scale, ellipses, known, moments_of, period_of
 from filtrax.spaces import AbstractSpace
 
 COLOURS = {"estimate": (86, 180, 233), "truth": (255, 255, 255)}
@@ -197,9 +197,7 @@ def outline(
     mean: Float[np.ndarray, "2"], covariance: Float[np.ndarray, "2 2"], probability: float
 ) -> Float[np.ndarray, "n 2"]:
     """The closed polygon of an ellipse that holds a probability."""
-    if not np.isfinite(covariance).all():
-        return np.full((CORNERS + 1, 2), np.nan)
-    major, minor, angle = ellipse(covariance, probability)
+    major, minor, angle = ellipses(covariance, ellipse_scale(probability))
     round_ = np.linspace(0, 2 * np.pi, CORNERS + 1)
     points = np.stack([major * np.cos(round_), minor * np.sin(round_)], -1)
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])

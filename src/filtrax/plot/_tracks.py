@@ -20,7 +20,7 @@ from filtrax.plot._axes import (
     pair_of,
     percent,
 )
-from filtrax.plot._moments import ellipse, known, masked, moments_of
+from filtrax.plot._moments import ellipse_scale, ellipses, known, masked, moments_of
 from filtrax.spaces import AbstractSpace
 
 
@@ -135,13 +135,12 @@ def _draw_ellipses(
     from matplotlib.patches import Ellipse
 
     label = f"{percent(probability)} ellipse"
-    for mean, covariance in zip(means[::every], covariances[::every], strict=True):
-        if not np.isfinite(covariance).all():
+    shapes = ellipses(covariances[::every], ellipse_scale(probability))
+    for (x, y), (major, minor, angle) in zip(means[::every], shapes, strict=True):
+        if not np.isfinite((major, minor)).all():
             continue
-        major, minor, angle = ellipse(covariance, probability)
-        patch = Ellipse(
-            (float(mean[0]), float(mean[1])), 2 * major, 2 * minor, angle=float(np.degrees(angle))
-        )
+        centre = (float(x), float(y))
+        patch = Ellipse(centre, 2 * major, 2 * minor, angle=float(np.degrees(angle)))
         patch.set(facecolor=(*_rgb(ESTIMATE), 0.15), edgecolor=ESTIMATE, linewidth=0.6, zorder=2)
         patch.set_label(label)
         label = None  # one entry in the legend is enough

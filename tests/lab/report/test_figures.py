@@ -1,6 +1,7 @@
 """What charts show, against numbers that were computed another way."""
 
 import base64
+import dataclasses
 import io
 
 import numpy as np
@@ -16,9 +17,7 @@ from filtrax.lab.report.reading import read_runs
 from filtrax.lab.report.sequences import playable
 from filtrax.lab.report.summaries import (
     binned_quantiles,
-    chi_square_quantile,
     finite_only,
-    mean_chi_square_band,
     representatives,
     thinned,
 )
@@ -32,20 +31,6 @@ def runs(tmp_path_factory):
 
 def decoded(uri):
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(uri.split(",")[1]))).convert("RGB"))
-
-
-@pytest.mark.parametrize("degrees", [12.0, 40.0, 1212.0])
-@pytest.mark.parametrize("probability", [0.025, 0.5, 0.975])
-def test_quantiles_of_chi_square(degrees, probability):
-    # Rejects the normal approximation, which is off by 20 % for twelve degrees of freedom.
-    exact = scipy.stats.chi2.ppf(probability, degrees)
-    assert chi_square_quantile(probability, degrees) == pytest.approx(exact, rel=0.01)
-
-
-def test_the_band_holds_the_mean_of_chi_square_numbers():
-    low, high = mean_chi_square_band(4.0, 30)
-    means = np.random.default_rng(0).chisquare(4, (20000, 30)).mean(1)
-    assert ((low < means) & (means < high)).mean() == pytest.approx(0.95, abs=0.01)
 
 
 def test_rows_are_summarized_without_what_is_not_finite():
@@ -137,7 +122,20 @@ def test_nees_is_the_mean_over_sequences_with_its_band_once(runs):
     assert one.style != two.style
     assert expected.y[0] == 4
     exact = scipy.stats.chi2.ppf([0.025, 0.975], 4 * 12) / 12
-    np.testing.assert_allclose([band.low[0], band.high[0]], exact, rtol=0.01)
+    np.testing.assert_allclose([band.low, band.high], np.tile(exact[:, None], len(one.x)))
+
+
+def test_a_sequence_that_is_not_finite_widens_the_band(runs):
+    # Rejects the band of all sequences around a mean over some of them.
+    values = runs[0].evaluation["nees"].copy()
+    values[0, 2] = np.inf
+    broken = dataclasses.replace(runs[0], evaluation={**runs[0].evaluation, "nees": values})
+    chart = nees([broken])
+    band, _, line = chart.series
+    assert line.y[2] == pytest.approx(values[1:, 2].mean())
+    width = band.high - band.low
+    assert (width[2] > width[[0, 1, 3]]).all()
+    assert "1 of 12 sequences" in chart.note
 
 
 def test_coverage_is_shown_per_component(runs):

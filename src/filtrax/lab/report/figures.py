@@ -17,9 +17,9 @@ from filtrax.lab.report.reading import Run
 from filtrax.lab.report.summaries import (
     binned_quantiles,
     finite_only,
-    mean_chi_square_band,
     thinned,
 )
+from filtrax.plot._moments import mean_and_band, stds_of
 
 MOST_POINTS = 2000
 """The largest number of points in a scatter plot, to limit the size of the file."""
@@ -123,7 +123,7 @@ def _visible_and_stds(
         visible, covariances = arrays.get("visible"), arrays.get("measurement_covariances")
         if visible is None or covariances is None:
             return None, None
-        stds = np.sqrt(np.maximum(np.diagonal(covariances, axis1=-2, axis2=-1), 0.0))
+        stds = stds_of(covariances)
     return visible.reshape(-1), stds.reshape(-1, stds.shape[-1])
 
 
@@ -141,14 +141,16 @@ def nees(runs: Sequence[Run]) -> Chart | None:
         if "nees" not in run.evaluation:
             continue
         values = run.evaluation["nees"]
-        mean, _, _ = finite_only(values.T)
+        # A sequence counts at the steps at which it is finite.
+        counted = np.isfinite(values)
+        degrees = float(run.evaluation.get("degrees", 1.0))
+        mean, *band = mean_and_band(values, degrees * counted, 0.95, axis=0)
         lines.append(Series(run.name, np.arange(1.0, len(mean) + 1), mean, style=style))
-        broken = int((~np.isfinite(values)).any(1).sum())
+        broken = int((~counted).any(1).sum())
         if broken:
             notes.append(f"{broken} of {len(values)} sequences of {run.name} are not finite.")
         if "degrees" in run.evaluation:
-            degrees = float(run.evaluation["degrees"])
-            bands[degrees, len(values)] = _nees_band(degrees, values.shape)
+            bands[degrees, counted.tobytes()] = _nees_band(degrees, len(values), *band)
     if not lines:
         return None
     reference = [series for band in bands.values() for series in band]
@@ -162,13 +164,12 @@ def nees(runs: Sequence[Run]) -> Chart | None:
     )
 
 
-def _nees_band(degrees: float, shape: tuple[int, ...]) -> list[Series]:
-    count, num_steps = shape
-    low, high = mean_chi_square_band(degrees, count)
-    ends = np.asarray([1.0, num_steps])
+def _nees_band(degrees: float, count: int, low: np.ndarray, high: np.ndarray) -> list[Series]:
+    steps = np.arange(1.0, len(low) + 1)
     name = f"95 % band for {count} sequences"
+    ends = steps[[0, -1]]
     return [
-        Series(name, ends, low=np.full(2, low), high=np.full(2, high), style=None),
+        Series(name, steps, low=low, high=high, style=None),
         Series(f"expected: {degrees:g}", ends, np.full(2, degrees), style=None),
     ]
 

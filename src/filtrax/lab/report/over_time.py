@@ -13,6 +13,7 @@ from filtrax.lab.report.components import (
     measured_components,
 )
 from filtrax.lab.report.reading import Run
+from filtrax.plot._moments import stds_of
 
 
 def _steps(values: np.ndarray) -> np.ndarray:
@@ -21,7 +22,7 @@ def _steps(values: np.ndarray) -> np.ndarray:
 
 def error_charts(run: Run, errors: np.ndarray, covariances: np.ndarray) -> list[Chart]:
     """Charts the error of each component with the filter's ±2σ band."""
-    bounds = 2 * np.sqrt(np.maximum(np.diagonal(covariances, axis1=-2, axis2=-1), 0.0))
+    bounds = 2 * stds_of(covariances)
     named = zip(component_names(run), component_units(run), strict=True)
     return [
         Chart(
@@ -82,7 +83,7 @@ def _with_band(
     covariances = arrays.get("covariances" if kind == "mean" else f"{kind}_covariances")
     if covariances is None:
         return Series(name.split(",")[0], _steps(values), values, style=style)
-    bound = 2 * np.sqrt(np.maximum(covariances[:, component, component], 0.0))
+    bound = 2 * stds_of(covariances)[:, component]
     return Series(name, _steps(values), values, values - bound, values + bound, style=style)
 
 

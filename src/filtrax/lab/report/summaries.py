@@ -1,34 +1,7 @@
 """Summary statistics."""
 
-from statistics import NormalDist
-
 import numpy as np
 from jaxtyping import Float, Int
-
-
-def chi_square_quantile(probability: float, degrees: float) -> float:
-    """Approximates a quantile of the χ² distribution with k degrees of freedom.
-
-    The approximation is k (1 - 2/(9k) + z √(2/(9k)))³ with the quantile z of the standard normal
-    distribution (Wilson & Hilferty 1931, The distribution of chi-square, PNAS 17). For k ≥ 10,
-    its error is below one percent between 0.025 and 0.975.
-    """
-    spread = 2 / (9 * degrees)
-    return degrees * (1 - spread + NormalDist().inv_cdf(probability) * spread**0.5) ** 3
-
-
-def mean_chi_square_band(
-    degrees: float, count: int, probability: float = 0.95
-) -> tuple[float, float]:
-    """Returns the central interval of the mean of `count` independent χ² variables.
-
-    Their sum has a χ² distribution with `count * degrees` degrees of freedom (Bar-Shalom, Li &
-    Kirubarajan 2001, section 5.4).
-    """
-    tail = (1 - probability) / 2
-    low = chi_square_quantile(tail, count * degrees) / count
-    high = chi_square_quantile(1 - tail, count * degrees) / count
-    return low, high
 
 
 def finite_only(

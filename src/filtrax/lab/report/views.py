@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from filtrax.lab.report.charts import with_unit
+from filtrax.plot._moments import ellipses
 
 PLANE_SIZE = (100.0, 80.0)
 """Width and height of a plane in arbitrary units."""
@@ -45,16 +46,8 @@ class View:
         return states @ self.matrix.T + self.offset
 
     def ellipses(self, covariances: Float[np.ndarray, "*b x x"]) -> Float[np.ndarray, "*b 3"]:
-        """Returns semi-axes and angles of 2-σ ellipses.
-
-        The closed form propagates NaN, where an eigenvalue routine may raise.
-        """
-        projected = self.matrix @ covariances @ self.matrix.T
-        a, b, c = projected[..., 0, 0], projected[..., 0, 1], projected[..., 1, 1]
-        middle, spread = (a + c) / 2, np.hypot((a - c) / 2, b)
-        long = 2 * np.sqrt(np.maximum(middle + spread, 0.0))
-        short = 2 * np.sqrt(np.maximum(middle - spread, 0.0))
-        return np.stack([long, short, np.arctan2(2 * b, a - c) / 2], axis=-1)
+        """Returns semi-axes and angles of 2-σ ellipses."""
+        return ellipses(self.matrix @ covariances @ self.matrix.T, 2.0)
 
 
 def image_view(arrays: Mapping[str, np.ndarray]) -> View | None:
