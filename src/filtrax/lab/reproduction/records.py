@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from filtrax.lab.experiments.records import RunFolder
-from filtrax.lab.files import as_json, read_json, write_text, writing
+from filtrax.lab.files import writing
+from filtrax.lab.reproduction.cell_files import read_cell, write_cell
 from filtrax.lab.reproduction.collection import path_of as collection_of
 from filtrax.lab.reproduction.collection import read_collection
 from filtrax.lab.reproduction.tables import Cell, Table
@@ -44,8 +45,8 @@ class Results:
 
     def read(self, cell: Cell) -> Record | None:
         """Returns the record of a cell, or None if there is none yet."""
-        path = self.record(cell)
-        return read_json(path) if path.is_file() else self._collection(cell.table).get(cell.name)
+        path, table = self.record(cell), cell.table
+        return read_cell(path, table) if path.is_file() else self._collection(table).get(cell.name)
 
     def has(self, cell: Cell) -> bool:
         """Returns True if there is a record of a cell."""
@@ -53,7 +54,8 @@ class Results:
 
     def records(self, table: str) -> dict[str, Record]:
         """Returns all records of a table by cell name; files of cells take precedence."""
-        own = {path.stem: read_json(path) for path in sorted((self.path / table).glob("*.json"))}
+        paths = sorted((self.path / table).glob("*.json"))
+        own = {path.stem: read_cell(path, table) for path in paths}
         return self._collection(table) | own
 
     def _collection(self, table: str) -> dict[str, Record]:
@@ -66,10 +68,7 @@ class Results:
 
     def write(self, cell: Cell, record: Record) -> None:
         """Writes the record of a cell atomically."""
-        path = self.record(cell)
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, as_json(record, indent=1) + "\n")
+        write_cell(self.record(cell), record)
 
     @contextlib.contextmanager
     def claimed(self, table: str, name: str) -> Iterator[bool]:
