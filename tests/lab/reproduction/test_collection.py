@@ -185,6 +185,11 @@ def test_collected_cells_are_done_and_a_file_of_its_own_counts_before(tmp_path, 
 DAMAGED = {
     "cut": (lambda lines: [*lines[:-1], lines[-1][:20]], "is damaged"),
     "no head": (lambda lines: lines[1:], "must begin with a line of the format"),
+    "names without an end": (
+        lambda lines: [line.replace('["seeds"]', "[]") for line in lines],
+        "is damaged",
+    ),
+    "nested without an end": (lambda lines: [*lines, '{"part":' + 10**5 * "["], "is damaged"),
     "a lost part": (lambda lines: [lines[0], *lines[2:]], "is damaged"),
     "a later version": (
         lambda lines: [lines[0].replace('"version":2', '"version":3'), *lines[1:]],

@@ -21,6 +21,8 @@ FORMAT, VERSION = "filtrax records", 2
 READERS = {1: "472da6c83a5b"}
 """The last commit that reads an older version."""
 
+_DAMAGE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+
 Record = dict[str, Any]
 
 
@@ -41,7 +43,7 @@ def read_collection(folder: Path, table: str) -> dict[str, Record]:
         parts = {line["part"]: line["content"] for line in others if "part" in line}
         cells = [line for line in others if "cell" in line]
         return {line["cell"]: {"table": table} | unfold(line, parts) for line in cells}
-    except (ValueError, KeyError, TypeError) as error:
+    except _DAMAGE as error:
         raise RecordError(f"{path} is damaged: {error!r}. Restore it from the history.") from error
 
 
