@@ -4,10 +4,11 @@
 
 1. Copies the pages into `runs/site_pages`, where links to files outside of `docs/` become links to
    the repository, whose address is in `zensical.toml`.
-2. Runs Zensical, to which a link between pages that leads nowhere is an error.
-3. Typesets equations by KaTeX, so that pages need neither a script nor a network. TeX that KaTeX
+2. Runs the notebooks and makes pages of them: see `notebooks.py`.
+3. Runs Zensical, to which a link between pages that leads nowhere is an error.
+4. Typesets equations by KaTeX, so that pages need neither a script nor a network. TeX that KaTeX
    does not understand is an error.
-4. Checks the pages as built: see `check_site.py`.
+5. Checks the pages as built: see `check_site.py`.
 
 KaTeX comes from npm, once, into `runs/`.
 """
@@ -58,6 +59,7 @@ def main() -> None:
     shutil.rmtree(PAGES, ignore_errors=True)
     shutil.rmtree(SITE, ignore_errors=True)
     stage()
+    run_notebooks()
     environment = os.environ | {"NO_COLOR": "1"}
     zensical = Path(sys.executable).parent / "zensical"
     built = subprocess.run([zensical, "build", "--clean", "--strict"], cwd=ROOT, env=environment)
@@ -88,6 +90,13 @@ def stage() -> None:
     assets = PAGES / "assets" / "katex"
     shutil.copytree(KATEX / "dist" / "fonts", assets / "fonts")
     shutil.copy(KATEX / "dist" / "katex.min.css", assets)
+
+
+def run_notebooks() -> None:
+    """Makes a page of each notebook, with what it prints and draws."""
+    runner = [sys.executable, str(Path(__file__).with_name("notebooks.py"))]
+    for script in sorted((ROOT / "notebooks").glob("*.py")):
+        subprocess.run([*runner, str(script), str(PAGES / "notebooks")], cwd=ROOT, check=True)
 
 
 def files(folder: str) -> list[Path]:
