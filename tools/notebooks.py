@@ -65,10 +65,10 @@ def page(script: Path, folder: Path) -> Path:
 def run(content: str, place: str, names: dict[str, Any]) -> tuple[str, list[Figure]]:
     """What a cell prints, and the figures that it leaves open. A warning is an error."""
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            exec(compile(content, place, "exec"), names)
+    streams = contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed)
+    with streams[0], streams[1], warnings.catch_warnings():
+        warnings.simplefilter("error")
+        exec(compile(content, place, "exec"), names)
     return printed.getvalue().strip(), [plt.figure(number) for number in plt.get_fignums()]
 
 

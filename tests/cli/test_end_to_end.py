@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 import tiny_run
 from filtrax.cli import app
-from filtrax.lab import config, ensembles
+from filtrax.lab import config
+from filtrax.lab.experiments import ensembles
 
 pytestmark = pytest.mark.xdist_group("tiny_run")
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import tomllib
 from typing import Any, ClassVar, Literal
 
 import pytest
@@ -103,7 +104,7 @@ def test_what_is_written_is_read_again(tmp_path):
 def test_every_value_survives_the_text(stage):
     # Rejects numbers that are rounded, and texts that are not escaped.
     text = config.as_toml(stage)
-    assert parse(Stage, config.tomllib.loads(text)) == stage
+    assert parse(Stage, tomllib.loads(text)) == stage
 
 
 def test_what_is_not_said_stays_as_it_is_by_default():

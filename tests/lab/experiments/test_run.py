@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import tiny_run
-from filtrax.lab import config, ensembles, run
+from filtrax.lab import config
 from filtrax.lab.config.settings import Experiment, StartSettings
+from filtrax.lab.experiments import ensembles, run
 from filtrax.lab.experiments.records import RunFolder
 from filtrax.lab.files import RecordError
 from filtrax.training.epochs import train_steps

@@ -22,8 +22,9 @@ from reproduction.tiny_table import (
 )
 
 import tiny_run
-from filtrax.lab import config, ensembles
+from filtrax.lab import config
 from filtrax.lab.config.filters import Ekf
+from filtrax.lab.experiments import ensembles
 from filtrax.lab.reproduction import scheduling
 from filtrax.lab.reproduction.groups import group
 from filtrax.lab.reproduction.plan import Plan

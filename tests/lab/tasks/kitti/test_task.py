@@ -11,9 +11,10 @@ import pytest
 
 import filtrax
 from filtrax.filters import RecurrentFilter
+from filtrax.lab import config
 from filtrax.lab.config.filters import Ekf, Lstm
 from filtrax.lab.config.settings import Experiment, StageSettings
-from filtrax.lab.experiments import building, config, run
+from filtrax.lab.experiments import building, run
 from filtrax.lab.tasks.kitti import Fold, Frames, KittiModel, KittiTask
 from filtrax.lab.tasks.kitti.model import observe
 from filtrax.lab.tasks.kitti.process import motion
