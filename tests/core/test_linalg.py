@@ -215,6 +215,16 @@ def test_a_cpu_orthogonalizes_a_batch_as_a_gpu_does(count):
         np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
+def test_one_matrix_is_orthogonalized_by_a_library_on_a_cpu_as_many_are_without():
+    """Rejects a zero row with a direction, in which rows after it would have a part."""
+    rows = np.random.default_rng(0).normal(size=(12, 14))
+    rows[[0, 3, 7]] = 0
+    one = jax.jit(_small.orthogonalize_on_cpu)(jnp.asarray(rows))
+    assert "lapack" in jax.jit(_small.orthogonalize_on_cpu).lower(jnp.asarray(rows)).as_text()
+    for leaf, expected in zip(one, _small.orthogonalize(jnp.asarray(rows)), strict=True):
+        np.testing.assert_allclose(leaf, expected, atol=1e-12)
+
+
 def test_the_root_of_a_sum_is_as_exact_as_its_parts():
     """Rejects a factorization of the sum of squares: in single precision the small part is lost."""
     large, small = np.diag([3e2, 3e2]), np.asarray([[1e-2, 0.0], [0.0, 1e-2]])

@@ -89,11 +89,27 @@ def orthogonalize_on_cpu(rows: Array) -> tuple[Array, Array]:
     """`orthogonalize` in products of a matrix and a vector, which a CPU has a fast program for."""
     *batch, count, length = rows.shape
     rest = rows.reshape(-1, count, length)
-    if count > MOST_UNROLLED_ROWS:
+    if math.prod(batch) == 1 and count > LARGEST_VECTORIZED_ON_CPU:
+        lower, basis = (leaf[None] for leaf in _library_orthogonalize(rest[0]))
+    elif count > MOST_UNROLLED_ROWS:
         lower, basis = _gram_schmidt_by_products_loop(rest)
     else:
         lower, basis = _gram_schmidt_by_products(rest)
     return lower.reshape(*batch, count, count), basis.reshape(rows.shape)
+
+
+def _library_orthogonalize(rows: Array) -> tuple[Array, Array]:
+    """`orthogonalize` of one matrix by Householder reflections, in calls of LAPACK.
+
+    A reflection would give a zero row a direction in which those after it have a part. So each zero
+    row is one in a column of its own, whose direction is left out of the result.
+    """
+    zero = (rows == 0).all(1)
+    widened = jnp.concatenate([rows.T, jnp.diag(zero).astype(rows.dtype)])
+    basis, upper = jnp.linalg.qr(widened)
+    diagonal = jnp.diagonal(upper)
+    signs = jnp.where(zero, 0.0, jnp.where(diagonal < 0, -1.0, 1.0)).astype(rows.dtype)
+    return (upper * signs[:, None]).T, (basis[: rows.shape[1]] * signs[None]).T
 
 
 def _gram_schmidt_by_products(rest: Array) -> tuple[Array, Array]:
