@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -37,20 +38,26 @@ class Program(TyperGroup):
         try:
             code = super().main(arguments, *positional, **options)
         except Exception as error:
-            sentence, code = describe(error)
+            sentence, code = describe(error, arguments)
             if debug or sentence is None:
                 raise
             say(f"Error: {sentence}" if code == USER_ERROR else sentence)
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def describe(error: Exception) -> tuple[str | None, int]:
-    """Returns message and exit code; the message is None unless the user can fix the error."""
+def describe(error: Exception, arguments: Sequence[str] = ()) -> tuple[str | None, int]:
+    """Returns message and exit code; the message is None unless the user can fix the error.
+
+    `arguments` are those of the command line, to say how it should be.
+    """
     if isinstance(error, StoppedError):
         return str(error), INTERRUPTED
     if isinstance(error, typer.Abort):
         return "Interrupted.", INTERRUPTED
     text = _sentence(error)
+    if text is not None and (names := getattr(error, "missing_plugins", ())):
+        added = [part for name in names for part in ("--plugin", name)]
+        text += f" Type `{shlex.join(['filtrax', *arguments, *added])}`."
     return (None if text is None else " ".join(text.split())), USER_ERROR
 
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from filtrax.cli.options import SPLIT
+from filtrax.cli.options import PLUGIN, SPLIT, load_plugins, say_if_changed
 from filtrax.cli.tables import number_with_error, print_metrics
 
-_FOR_DRIVES = "of a drive in KITTI's layout that scores the run instead"
+_INSTEAD = "of another recording that scores the run instead"
 
 
 def evaluate(
@@ -28,11 +28,11 @@ def evaluate(
     ] = None,
     root: Annotated[
         Path | None,
-        typer.Option(help=f"Folder {_FOR_DRIVES}.", metavar="DIR", show_default=False),
+        typer.Option(help=f"Folder {_INSTEAD}.", metavar="DIR", show_default=False),
     ] = None,
     sequence: Annotated[
         str | None,
-        typer.Option(help="Name of that drive, like 00.", metavar="NN", show_default=False),
+        typer.Option(help="Name of that recording, like 00.", metavar="NN", show_default=False),
     ] = None,
     frames: Annotated[
         str | None,
@@ -46,19 +46,22 @@ def evaluate(
             help="Its camera, like image_0. Repeatable.", metavar="NAME", show_default="the run's"
         ),
     ] = None,
+    plugin: PLUGIN = None,
 ) -> None:
-    """Compute the metrics of a trained run on one part of the data, or on another drive.
+    """Compute the metrics of a trained run on one part of the data, or on another recording.
 
     Example: filtrax evaluate runs/disc --split validation --members
 
-    A drive: filtrax evaluate runs/kitti_00_ekf --root kitti --sequence 05 --frames 0:1000
+    A recording: filtrax evaluate runs/mine --root drives --sequence 05 --frames 0:1000
     """
     from filtrax.lab.experiments import run as experiments
     from filtrax.lab.experiments.records import RunFolder
     from filtrax.lab.files import RecordError, as_json, write_text
 
+    load_plugins(plugin)
     folder = RunFolder(run)
     folder.check()
+    say_if_changed(run)
     if not folder.model.is_file():
         raise RecordError(
             f"{run} has no trained filter yet: `filtrax train --resume {shlex.quote(str(run))}` "
@@ -67,7 +70,7 @@ def evaluate(
     if root is None and sequence is None and frames is None and not camera:
         result = experiments.evaluate(run, split)
     else:
-        result = _evaluate_drive(run, root, sequence, frames, camera or ())
+        result = _evaluate_recording(run, root, sequence, frames, camera or ())
     print_metrics(result, members=members)
     if "windows" in result:
         _print_windows(result)
@@ -76,16 +79,17 @@ def evaluate(
         typer.echo(f"Metrics: {out}")
 
 
-def _evaluate_drive(
+def _evaluate_recording(
     run: Path, root: Path | None, sequence: str | None, frames: str | None, cameras: Sequence[str]
 ) -> dict[str, Any]:
-    from filtrax.lab.experiments.run import evaluate_drive
+    from filtrax.lab.experiments.run import evaluate_recording
 
     if root is None or sequence is None:
         raise ValueError(
-            "A drive must be named by --root and --sequence both, as in --root kitti --sequence 05."
+            "A recording must be named by --root and --sequence both, as in --root drives "
+            "--sequence 05."
         )
-    return evaluate_drive(run, str(root), sequence, _range(frames), cameras)
+    return evaluate_recording(run, str(root), sequence, _range(frames), cameras)
 
 
 def _range(text: str | None) -> tuple[int, int] | None:
@@ -104,6 +108,8 @@ def _print_windows(result: dict[str, Any]) -> None:
     """Prints translation and rotation errors per metre with standard errors over windows."""
     units = {"translation_error": "m/m", "rotation_error": "deg/m"}
     for name, unit in units.items():
+        if name not in result["windows"]:
+            continue
         found = result["windows"][name]
         value = number_with_error(found["mean"], found["standard_error"])
         label = name.replace("_", " ")

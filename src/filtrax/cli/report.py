@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from filtrax.cli.options import PLUGIN, load_plugins, say_if_changed
+
 
 def report(
     runs: Annotated[
@@ -17,6 +19,7 @@ def report(
             help="The HTML file.", metavar="FILE", show_default="report.html; of one run, in it"
         ),
     ] = None,
+    plugin: PLUGIN = None,
 ) -> None:
     """Write one HTML page that shows and compares runs. It opens from disk.
 
@@ -26,8 +29,10 @@ def report(
     from filtrax.lab.experiments.records import RunFolder
     from filtrax.lab.files import writing
 
+    load_plugins(plugin)
     for run in runs:
         RunFolder(run).check()
+        say_if_changed(run)
     alone = RunFolder(runs[0]).report if len(runs) == 1 else Path("report.html")
     path = alone if out is None else out
     with writing(path):

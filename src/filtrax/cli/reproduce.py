@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from filtrax.cli.errors import interruptible
+from filtrax.cli.options import PLUGIN, load_plugins
 from filtrax.cli.processes import helpers, share_device
 from filtrax.cli.progress import duration, watch
 
@@ -122,6 +123,7 @@ def reproduce(
     gpus: Annotated[
         float, typer.Option(help="GPUs per worker of the Ray cluster; 0.5 shares one.", min=0)
     ] = 0.0,
+    plugin: PLUGIN = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder of the records.", metavar="DIR", show_default="results/SCALE"),
@@ -152,6 +154,7 @@ def reproduce(
     """
     if processes > 1:
         share_device(processes)  # before JAX is imported
+    load_plugins(plugin)
     from filtrax.lab.config import ConfigurationError
     from filtrax.lab.reproduction.plan import Plan
     from filtrax.lab.reproduction.records import Results
@@ -191,7 +194,8 @@ def reproduce(
     )
     trainer = _executor(executor, address, gpus, wait=wait or processes > 1)
     plan.check(tables)  # before helpers start and fail with the same error
-    others = helpers(processes - 1, _command_of_helpers(names or [], results, plan), plan.seconds)
+    command = _command_of_helpers(names or [], results, plan, plugin or [])
+    others = helpers(processes - 1, command, plan.seconds)
     try:
         _run(tables, results, plan, trainer, others)
     finally:  # after Ctrl-C, too
@@ -246,7 +250,9 @@ def _executor(name: str, address: str | None, gpus: float, *, wait: bool) -> "Ex
     return train_and_wait if wait else train_here
 
 
-def _command_of_helpers(names: list[str], results: "Results", plan: "Plan") -> list[str]:
+def _command_of_helpers(
+    names: list[str], results: "Results", plan: "Plan", plugins: list[str]
+) -> list[str]:
     """Returns the arguments of `filtrax` for a helper process."""
     options = {
         "--scale": [plan.scale],
@@ -256,6 +262,7 @@ def _command_of_helpers(names: list[str], results: "Results", plan: "Plan") -> l
         "--data-sets": [plan.most_data_sets],
         "--set": plan.settings,
         "--minutes": [None if plan.seconds is None else plan.seconds / 60],
+        "--plugin": plugins,
         "--out": [results.path],
         "--collected": [results.collected],
     }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from filtrax.cli.errors import interruptible
+from filtrax.cli.options import PLUGIN, load_plugins, say_if_changed
 from filtrax.cli.progress import watch
 from filtrax.cli.tables import print_metrics
 
@@ -18,7 +19,8 @@ def train(
     config: Annotated[
         Path | None,
         typer.Argument(
-            help="TOML file; without one, an extended Kalman filter learns the disc task.",
+            help="TOML file, or the name of one that comes with filtrax, like disc_ukf; without "
+            "one, an extended Kalman filter learns the disc task.",
             metavar="CONFIG",
             show_default=False,
         ),
@@ -44,6 +46,7 @@ def train(
         Literal["one", "all"],
         typer.Option(help="Train on one device, or on all that are visible at once."),
     ] = "one",
+    plugin: PLUGIN = None,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print all settings as TOML and exit.")
     ] = False,
@@ -54,6 +57,7 @@ def train(
 
     A file to start from: filtrax train --print-config > my.toml
     """
+    load_plugins(plugin)
     if resume is None:
         experiment, folder = _begin(config, overrides or [], out)
     else:
@@ -79,10 +83,10 @@ def train(
 def _begin(
     config: Path | None, overrides: list[str], out: Path | None
 ) -> tuple["Experiment", Path]:
-    from filtrax.lab.config import ConfigurationError, read
+    from filtrax.lab.config import ConfigurationError, find, read
     from filtrax.lab.config.settings import Experiment
 
-    experiment = read(Experiment, config, overrides)
+    experiment = read(Experiment, None if config is None else find(config), overrides)
     name = experiment.name
     if out is None and (name in ("", "..") or Path(name).name != name):
         raise ConfigurationError(
@@ -103,4 +107,5 @@ def _go_on(resume: Path, *forbidden: object) -> tuple["Experiment", Path]:
         )
     folder = RunFolder(resume)
     folder.check()
+    say_if_changed(resume)
     return read(Experiment, folder.config), resume

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 
 import filtrax
+from filtrax.lab import plugins
 
 GOLDEN = 1
 """The version of the golden numbers (`tests/golden`), raised whenever the results of a seed change.
@@ -32,6 +33,7 @@ def provenance(*, seed: int, command: str | None = None) -> dict[str, Any]:
     """
     commit, dirty = _commit()
     devices = jax.devices()
+    used = [plugin.record() for plugin in plugins.loaded()]
     return {
         "filtrax": filtrax.__version__,
         "golden": GOLDEN,
@@ -44,6 +46,7 @@ def provenance(*, seed: int, command: str | None = None) -> dict[str, Any]:
             "kind": devices[0].device_kind,
             "count": len(devices),
         },
+        **({"plugins": used} if used else {}),
         "seed": seed,
         "command": _command() if command is None else command,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -17,7 +17,7 @@ from filtrax.lab.config.filters import Particle
 from filtrax.lab.experiments import ensembles, evaluation, run
 from filtrax.lab.experiments.evaluation import LEVELS, Evaluation
 from filtrax.lab.experiments.sketches import sketches
-from filtrax.lab.tasks import Details, Sketch
+from filtrax.lab.tasks import Details, Drawing, Sketch
 from filtrax.lab.tasks.disc import DiscModel
 from filtrax.lab.tasks.disc.images import count_visible
 
@@ -116,7 +116,7 @@ def test_sensor_noise_is_told_apart_for_visible_and_hidden_frames():
     visible = jnp.asarray([[149, 145, 0, 144, 1]])
     counts = np.asarray([[True, True, True, True, False]])
     frames = sensed_frames(stds, [True] * 5)
-    found = evaluation._sensor_metrics(tiny_run.TASK, Details(visible=visible), frames, counts)
+    found = evaluation._sensor_metrics(Details(visible=visible, full_view=145), frames, counts)
     expected = {"sensor_error": 2.5, "sensor_std_visible": 2.5, "sensor_std_hidden": 10.0}
     correlations = [np.corrcoef(visible[0], column)[0, 1] for column in np.transpose(stds)]
     expected["noise_correlation"] = float(np.mean(correlations))
@@ -129,45 +129,43 @@ def test_what_was_not_observed_does_not_count_and_constant_noise_has_no_correlat
     visible = jnp.asarray([[149, 0, 30]])
     frames = sensed_frames([[0.3, 0.3]] * 3, [True, False, True])
     counts = np.ones((1, 3), bool)
-    found = evaluation._sensor_metrics(tiny_run.TASK, Details(visible=visible), frames, counts)
+    found = evaluation._sensor_metrics(Details(visible=visible, full_view=145), frames, counts)
     assert found.keys() == {"sensor_error", "sensor_std_visible", "noise_correlation"}
     assert np.isnan(found["noise_correlation"])
     np.testing.assert_allclose(found["sensor_error"], 2.0)
     hidden = sensed_frames([[0.3, 0.3]] * 3, [False] * 3)
-    assert evaluation._sensor_metrics(tiny_run.TASK, Details(), hidden, counts) == {}
+    assert evaluation._sensor_metrics(Details(), hidden, counts) == {}
 
 
 def test_only_the_noise_of_the_position_goes_with_visible_pixels(monkeypatch):
     # Rejects a mean over all components of an observation, which may have other units.
-    monkeypatch.setattr(type(tiny_run.TASK), "position", (1,))
-    monkeypatch.setattr(type(tiny_run.TASK), "full_view", None)
+    monkeypatch.setattr(evaluation, "POSITION", (1,))
     visible = jnp.asarray([[40, 30, 0]])
     frames = sensed_frames([[9, 1], [1, 2], [9, 6]], [True] * 3)
     counts = np.ones((1, 3), bool)
-    found = evaluation._sensor_metrics(tiny_run.TASK, Details(visible=visible), frames, counts)
+    found = evaluation._sensor_metrics(Details(visible=visible), frames, counts)
     assert found.keys() == {"sensor_error", "sensor_std_hidden", "noise_correlation"}
     np.testing.assert_allclose(found["sensor_std_hidden"], 6.0)
     expected = np.corrcoef([40, 30, 0], [1, 2, 6])[0, 1]
     np.testing.assert_allclose(found["noise_correlation"], expected, rtol=1e-6)
 
 
-def test_sketches_are_of_truth_and_estimates_in_their_own_sequences(monkeypatch):
+def test_sketches_are_of_truth_and_estimates_in_their_own_sequences():
     # Rejects the truth drawn twice, and what belongs to another sequence.
-    task, data = tiny_run.TASK, tiny_run.TASK.data("test")
+    data = tiny_run.TASK.data("test")
     sequences = [jax.tree.map(lambda leaf, i=i: leaf[i], data) for i in range(2)]
     states = np.asarray(data.states)[:2]
-    assert sketches(task, sequences, states + 1) == {}
+    assert sketches(Drawing(), sequences, states + 1) == {}
 
-    def sketch(self, trajectory, states):
+    def sketch(trajectory, states):
         outlines = states[:, None, :2] + np.asarray(trajectory.initial)[:2]
         return Sketch(outlines, np.stack([outlines, 2 * outlines], axis=2))
 
-    def companions(self, trajectory):
+    def companions(trajectory):
         return {"a": np.asarray(trajectory.states)[:, :2], "b": np.zeros(states.shape[1:])[:, :2]}
 
-    monkeypatch.setattr(type(task), "sketch", sketch)
-    monkeypatch.setattr(type(task), "companions", companions)
-    drawn = sketches(task, sequences, states + 1)
+    drawing = Drawing(sketch=sketch, companions=companions)
+    drawn = sketches(drawing, sequences, states + 1)
     starts = np.asarray(data.initial)[:2, None, None, :2]
     true = states[:, :, None, :2] + starts
     np.testing.assert_allclose(drawn["true_outlines"], true)
@@ -191,7 +189,7 @@ def test_a_task_whose_images_do_not_show_states_has_no_map_of_them(monkeypatch):
     made.steps = {"process_covariance": np.tile(np.eye(4), (1, 1, 3, 4, 1, 1))}
     made.details = Details()
     assert set(made.shown(0)) > {"process_std", "counts"}
-    monkeypatch.setattr(type(tiny_run.TASK), "view", lambda task: None)
+    monkeypatch.setattr(type(tiny_run.TASK), "drawing", Drawing())
     assert set(made.shown(0)) == {"process_std"}
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from reproduction.tiny_table import NOISE, Recorder, timeless, tiny_table
 
+from filtrax.lab.plugins import Shipped
 from filtrax.lab.reproduction import executors
 from filtrax.lab.reproduction.executors import (
     LEFT_TO_OTHERS,
@@ -178,7 +179,9 @@ def test_turns_without_time_end_with_the_record_of_one_run(tmp_path):
     assert reproduce([table], here, Plan())
     turns = 0
     while not away.record(cells.cells[0]).is_file():
-        turn = Turn(cells, table, "paper", _packed(cells, away), 0.0, True, ("filtrax", "x"))
+        turn = Turn(
+            Shipped(), cells, table, "paper", _packed(cells, away), 0.0, True, ("filtrax", "x")
+        )
         files, _ = train_turn(turn)
         unpack_files(io.BytesIO(files), away, "it")
         turns += 1

@@ -169,7 +169,7 @@ def test_every_cell_of_every_table_is_an_experiment_at_every_scale(name):
         limits = LIMITS[scale]
         for cell in cells:
             experiment, task = cell.experiment, cell.experiment.task
-            for setting, limit in limits.task[task.kind].items():
+            for setting, limit in task.limits(scale).items():
                 found = getattr(task, setting)
                 assert (found == limit) if isinstance(limit, tuple) else (0 < found <= limit)
             # Streets have eleven drives, two cameras and mirrored images; a seventh validates.

@@ -16,7 +16,7 @@ from filtrax.cli.data.options import (
 from filtrax.cli.options import SPLIT
 
 if TYPE_CHECKING:
-    from filtrax.lab.tasks.base import AbstractTask
+    from filtrax.lab.tasks.disc import DiscTask
 
 
 def disc(
@@ -46,7 +46,7 @@ def disc(
     )
 
 
-def _summary(task: "AbstractTask", split: str) -> str:
+def _summary(task: "DiscTask", split: str) -> str:
     """Describes the size of a split, and how often the target is visible."""
     import jax
     import numpy as np

@@ -11,6 +11,7 @@ from filtrax.lab.config.reading import (
     read,
     write,
 )
+from filtrax.lab.config.shipped import find, shipped
 
 __all__ = [
     "ConfigurationError",
@@ -18,9 +19,11 @@ __all__ = [
     "as_toml",
     "build",
     "completed",
+    "find",
     "load",
     "override",
     "parse",
     "read",
+    "shipped",
     "write",
 ]

@@ -25,9 +25,11 @@ from filtrax.filters import (
     UnscentedKalmanFilter,
 )
 from filtrax.filters.unscented import CLOSEST, AbstractScaling
+from filtrax.lab.registry import family, register
 from filtrax.lab.tasks import AbstractTask
 from filtrax.likelihoods import LearnedLikelihood
 from filtrax.losses import Loss, kernel_nll, mixture_nll, nll
+from filtrax.networks import Features
 from filtrax.noise import FixedNoise, constant_noise
 from filtrax.resampling import EverySteps, Soft
 from filtrax.state_space import StateSpaceModel
@@ -35,6 +37,7 @@ from filtrax.switching import SwitchingProcess
 from filtrax.trajectory import Trajectory
 
 
+@family
 @dataclasses.dataclass(frozen=True)
 class AbstractFilterSettings(abc.ABC):
     """The settings of a filter, which a configuration file chooses by `kind`."""
@@ -73,6 +76,7 @@ class AbstractFilterSettings(abc.ABC):
         return nll
 
 
+@register
 @dataclasses.dataclass(frozen=True)
 class Ekf(AbstractFilterSettings):
     """The extended Kalman filter."""
@@ -115,6 +119,7 @@ class SweptScaling(AbstractScaling):
         return False
 
 
+@register
 @dataclasses.dataclass(frozen=True)
 class Ukf(AbstractFilterSettings):
     """The unscented Kalman filter; `redraw = false` is the paper's form."""
@@ -161,6 +166,7 @@ class Ukf(AbstractFilterSettings):
         )
 
 
+@register
 @dataclasses.dataclass(frozen=True)
 class Mcukf(AbstractFilterSettings):
     """The Monte Carlo unscented Kalman filter; `redraw = false` is the paper's form."""
@@ -183,6 +189,7 @@ class Mcukf(AbstractFilterSettings):
         return dataclasses.replace(filt, num_samples=self.num_test_samples)
 
 
+@register
 @dataclasses.dataclass(frozen=True)
 class Imm(AbstractFilterSettings):
     """The interacting-multiple-model filter, with one `inner` filter for each mode of the model."""
@@ -216,6 +223,7 @@ class Imm(AbstractFilterSettings):
         return mixture_nll
 
 
+@register
 @dataclasses.dataclass(frozen=True)
 class Particle(AbstractFilterSettings):
     """The particle filter.
@@ -282,6 +290,7 @@ class Particle(AbstractFilterSettings):
         return ("sensor.head", "sensor.noise") if learned else ()
 
 
+@register
 @dataclasses.dataclass(frozen=True)
 class Lstm(AbstractFilterSettings):
     """The recurrent baseline, a network instead of a filter."""
@@ -306,7 +315,7 @@ class Lstm(AbstractFilterSettings):
         return RecurrentFilter(
             task.state_features,
             sum(leaf.size for leaf in features) or measurement.value.size,
-            observation=task.observation_features,
+            observation=task.observation_features or Features(model.observation_space),
             input_size=sum(leaf.size for leaf in jax.tree.leaves(inputs)),
             hidden_size=self.hidden_size,
             num_layers=self.num_layers,
@@ -318,9 +327,6 @@ class Lstm(AbstractFilterSettings):
     def unused(self, model: StateSpaceModel) -> tuple[str, ...]:
         del model
         return ("sensor.head", "sensor.noise", "process", "process_noise")
-
-
-FilterSettings = Ekf | Ukf | Mcukf | Imm | Particle | Lstm
 
 
 def _check_positive(settings: Any, *names: str) -> None:

@@ -3,8 +3,9 @@
 The annotations of a dataclass are the schema. Fields may be `bool`, `int`, `float`, `str`, a
 `Literal`, a dataclass (a table), a tuple of any of these (a list), a `dict` with strings as keys
 (a table with free keys), or a union of dataclasses, of which the key `kind` chooses one by its
-class variable of that name. Missing keys have their defaults. TOML has no `None`; the text "none"
-stands for it.
+class variable of that name. An abstract class with a registry (`filtrax.lab.registry`) is the union
+of the classes that are registered for it. Missing keys have their defaults. TOML has no `None`; the
+text "none" stands for it.
 
 Fields with the metadata `PYTHON_ONLY` cannot be set in a file. Fields with the metadata of
 `follows` depend on the kind of another field: they take the defaults of that kind, unless they
@@ -19,6 +20,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from filtrax._checks import check_known
+from filtrax.lab.registry import registered
 
 Config = TypeVar("Config")
 
@@ -58,7 +60,8 @@ def _hints(cls: type) -> dict[str, Any]:
     return get_type_hints(cls)
 
 
-def _fields(cls: Any) -> list[dataclasses.Field]:
+def fields_of(cls: Any) -> list[dataclasses.Field]:
+    """Returns the fields of a dataclass that a file can set."""
     return [
         field
         for field in dataclasses.fields(cls)
@@ -66,8 +69,22 @@ def _fields(cls: Any) -> list[dataclasses.Field]:
     ]
 
 
-def _is_section(hint: Any) -> bool:
-    return isinstance(hint, type) and dataclasses.is_dataclass(hint)
+def is_section(hint: Any) -> bool:
+    """Returns True for a dataclass, whose values are tables with its fields as keys."""
+    is_one = isinstance(hint, type) and dataclasses.is_dataclass(hint)
+    return is_one and registered(hint) is None
+
+
+def options_of(hint: Any) -> list[Any]:
+    """Returns the alternatives of an annotation, with the registered classes of each family."""
+    if get_origin(hint) in (Union, UnionType):
+        return [option for entry in get_args(hint) for option in options_of(entry)]
+    known = registered(hint)
+    return [hint] if known is None else list(known.values())
+
+
+def _is_choice(hint: Any) -> bool:
+    return get_origin(hint) in (Union, UnionType) or registered(hint) is not None
 
 
 def _join(where: str, name: str | int) -> str:
@@ -81,7 +98,7 @@ def _section(cls: type, value: Any, where: str, default: Any) -> Any:
     _refuse_unknown(cls, value, where)
     hints = _hints(cls)
     arguments = {}
-    for field in _fields(cls):
+    for field in fields_of(cls):
         key = _join(where, field.name)
         fallback = getattr(default, field.name) if type(default) is cls else _default(field)
         if field.name in value:
@@ -101,6 +118,15 @@ def _section(cls: type, value: Any, where: str, default: Any) -> Any:
         raise ConfigurationError(f"`{where}`: {error}" if where else str(error)) from error
 
 
+def hint_of(cls: type, field: dataclasses.Field) -> Any:
+    """Returns the annotation of a field; if another field chooses its dataclass, all of them."""
+    hints, section = _hints(cls), field.metadata.get("section")
+    if not section:
+        return hints[field.name]
+    leaders = options_of(hints[field.metadata["follows"]])
+    return Union[tuple(getattr(leader, section) for leader in leaders)]  # noqa: UP007
+
+
 def _hint(field: dataclasses.Field, hints: Mapping[str, Any], before: Mapping[str, Any]) -> Any:
     """Returns the annotation of a field, or the dataclass that its leader chooses."""
     section = field.metadata.get("section")
@@ -117,7 +143,7 @@ def _refuse_unknown(cls: type, table: Mapping[str, Any], where: str) -> None:
     kind = getattr(cls, "kind", None)
     if kind is not None:
         _check_choice(_join(where, "kind"), table.get("kind", kind), [kind])
-    known = [field.name for field in _fields(cls)]
+    known = [field.name for field in fields_of(cls)]
     of_kind = "" if kind is None else f" of kind {kind!r}"
     for name in table:
         if name in known or (name == "kind" and kind is not None):
@@ -133,20 +159,19 @@ def _refuse_unknown(cls: type, table: Mapping[str, Any], where: str) -> None:
 
 def _places(cls: type, where: str) -> Iterator[str]:
     """Yields the dotted keys of all settings in nested tables."""
-    hints = _hints(cls)
-    for field in _fields(cls):
-        for section, suffix in _sections(hints[field.name]):
+    for field in fields_of(cls):
+        for section, suffix in _sections(hint_of(cls, field)):
             below = _join(where, field.name) + suffix
-            yield from (f"{below}.{inner.name}" for inner in _fields(section))
+            yield from (f"{below}.{inner.name}" for inner in fields_of(section))
             yield from _places(section, below)
 
 
 def _sections(hint: Any) -> Iterator[tuple[type, str]]:
     """Yields the dataclasses in an annotation, each with the suffix of its key: "" or ".0"."""
-    if _is_section(hint):
+    if is_section(hint):
         yield hint, ""
-    elif get_origin(hint) in (Union, UnionType):
-        for option in get_args(hint):
+    elif _is_choice(hint):
+        for option in options_of(hint):
             yield from _sections(option)
     elif get_origin(hint) is tuple:
         yield from ((section, f".0{suffix}") for section, suffix in _sections(get_args(hint)[0]))
@@ -155,7 +180,7 @@ def _sections(hint: Any) -> Iterator[tuple[type, str]]:
 def _value(hint: Any, value: Any, key: str, default: Any) -> Any:
     """Parses a value by its annotation; a table starts from a default of the same class."""
     origin = get_origin(hint)
-    if origin in (Union, UnionType):
+    if _is_choice(hint):
         return _alternative(hint, value, key, default)
     if origin is Literal:
         return _check_choice(key, value, get_args(hint))
@@ -163,26 +188,30 @@ def _value(hint: Any, value: Any, key: str, default: Any) -> Any:
         return _entries(hint, value, key)
     if origin is dict:
         return _named(hint, value, key)
-    if _is_section(hint):
+    if is_section(hint):
         return _section(hint, value, key, default)
     return _scalar(hint, value, key)
 
 
 def _alternative(hint: Any, value: Any, key: str, default: Any) -> Any:
-    options = get_args(hint)
+    options = options_of(hint)
     if NoneType in options and value in (None, "none"):
         return None
     options = [option for option in options if option is not NoneType]
-    sections: list[Any] = [option for option in options if _is_section(option)]
-    if isinstance(value, Mapping) and len(sections) > 1:
+    sections: list[Any] = [option for option in options if is_section(option)]
+    if isinstance(value, Mapping) and (len(sections) > 1 or _has_family(hint)):
         kinds = {section.kind: section for section in sections}
         kind = value.get("kind", getattr(default, "kind", _MISSING))
         if kind is _MISSING:
             raise ConfigurationError(f"`{key}.kind` is missing: it must be one of {list(kinds)}.")
-        return _section(kinds[_check_choice(f"{key}.kind", kind, list(kinds))], value, key, default)
-    if len(options) == 1 or (isinstance(value, Mapping) and sections):
-        return _value((sections or options)[0], value, key, default)
-    for option in options:
+        _check_kind(f"{key}.kind", kind, list(kinds), _has_family(hint))
+        return _section(kinds[kind], value, key, default)
+    if isinstance(value, Mapping) and sections:
+        return _value(sections[0], value, key, default)
+    plain = [option for option in options if option not in sections]
+    if len(plain) == 1 or len(options) == 1:
+        return _value((plain or options)[0], value, key, default)
+    for option in plain:
         try:
             return _value(option, value, key, default)
         except ConfigurationError:
@@ -228,6 +257,22 @@ def _check_choice(key: str, value: Any, choices: Sequence[Any]) -> Any:
     return value
 
 
+def _check_kind(key: str, kind: Any, kinds: Sequence[str], extensible: bool) -> None:
+    advice = "If a module of yours registers it, load that with --plugin MODULE."
+    if not kinds:
+        raise ConfigurationError(f"`{key}` must be a registered name, got {kind!r}. {advice}")
+    try:
+        _check_choice(key, kind, kinds)
+    except ConfigurationError as error:
+        if "Did you mean" in str(error) or not extensible:
+            raise
+        raise ConfigurationError(f"{error} {advice}") from error
+
+
+def _has_family(hint: Any) -> bool:
+    return any(registered(entry) is not None for entry in (hint, *get_args(hint)))
+
+
 def _check_known(what: str, name: Any, known: Sequence[Any]) -> None:
     try:
         check_known(what, [str(name)], [str(choice) for choice in known])
@@ -242,6 +287,8 @@ def _refusal(key: str, hint: Any, value: Any) -> ConfigurationError:
 
 def _expected(hint: Any) -> str:
     """Describes the values that an annotation allows, for error messages."""
+    if registered(hint) is not None:
+        return "a table with a `kind`"
     if get_origin(hint) in (Union, UnionType):
         return " or ".join(dict.fromkeys(_expected(option) for option in get_args(hint)))
     if get_origin(hint) is Literal:
@@ -250,6 +297,6 @@ def _expected(hint: Any) -> str:
         return "a list"
     if get_origin(hint) is dict:
         return "a table"
-    if _is_section(hint):
+    if is_section(hint):
         return "a table with a `kind`" if hasattr(hint, "kind") else "a table"
     return _SCALARS[hint]

@@ -6,18 +6,14 @@ from typing import Any, Literal
 import jax
 
 from filtrax._checks import check_known
-from filtrax.lab.config.filters import Ekf, FilterSettings
+from filtrax.lab.config.filters import AbstractFilterSettings, Ekf
 from filtrax.lab.config.parsing import follows
-from filtrax.lab.tasks.disc import DiscModel, DiscTask
-from filtrax.lab.tasks.kitti import KittiModel, KittiTask
-from filtrax.lab.tasks.pushing import PushingModel, PushingTask
+from filtrax.lab.tasks import AbstractModelSettings, AbstractTask
+from filtrax.lab.tasks.builtin import DiscTask
 from filtrax.losses import Loss, mixed
 
-Task = DiscTask | KittiTask | PushingTask
-Model = DiscModel | KittiModel | PushingModel
-
 LIKELIHOOD_TERM = "likelihood"
-"""The name of the term that pretrains a learned likelihood, in every task."""
+"""The name of the term that pretrains a learned likelihood, in tasks with a `contrast`."""
 
 _OF_THE_TASK: Any = None
 """Placeholder for defaults that depend on the task."""
@@ -138,11 +134,11 @@ class Experiment:
     name: str = dataclasses.field(default=_OF_THE_TASK, metadata=follows("task"))
     seed: int = 0
     num_seeds: int = 1
-    task: Task = dataclasses.field(default_factory=DiscTask)
-    model: Model = dataclasses.field(
+    task: AbstractTask = dataclasses.field(default_factory=DiscTask)
+    model: AbstractModelSettings = dataclasses.field(
         default=_OF_THE_TASK, metadata=follows("task", "model_settings")
     )
-    filter: FilterSettings = dataclasses.field(default_factory=Ekf)
+    filter: AbstractFilterSettings = dataclasses.field(default_factory=Ekf)
     start: StartSettings = StartSettings()
     stages: tuple[StageSettings, ...] = (StageSettings(),)
 
@@ -166,9 +162,9 @@ class Experiment:
                     f"steps of the sequences (task.num_steps), got {stage.length}."
                 )
             self._check_batch(stage)
-            unknown = {term.name for term in stage.terms} - {*self.task.terms, LIKELIHOOD_TERM}
+            known = [*self.task.terms] + [LIKELIHOOD_TERM] * (self.task.contrast is not None)
             what = f"terms of stage {stage.name!r} must be those of the task {self.task.kind!r}"
-            check_known(what, unknown, [*self.task.terms, LIKELIHOOD_TERM])
+            check_known(what, {term.name for term in stage.terms} - {*known}, known)
 
     def _take_from_task(self) -> None:
         """Fills in defaults that depend on the task, and checks that the model belongs to it."""
@@ -184,9 +180,8 @@ class Experiment:
             )
 
     def _check_batch(self, stage: StageSettings) -> None:
-        # The number of windows in recorded data is unknown before they are read; training checks.
-        if isinstance(self.task, KittiTask):
-            return
+        if self.task.num_train is None:
+            return  # training checks it when the data are read
         count = self.task.num_train * (self.task.num_steps // stage.length)
         if stage.batch_size > count:
             raise ValueError(

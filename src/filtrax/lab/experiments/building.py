@@ -1,7 +1,7 @@
 """Builds filters, models and training stages from the settings of experiments."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,7 +10,7 @@ import jax.random as jr
 import numpy as np
 
 from filtrax.lab.config.settings import LIKELIHOOD_TERM, Experiment, StageSettings
-from filtrax.lab.tasks import AbstractTask
+from filtrax.lab.tasks.parts import build_model
 from filtrax.training.evaluation import ObjectiveScore, Score, tracking
 from filtrax.training.objectives import (
     LikelihoodContrast,
@@ -70,12 +70,11 @@ def blank_ensemble(experiment: Experiment, data: Trajectory) -> tuple[Any, Any]:
 
 
 def _build(experiment: Experiment, example: Trajectory, seeds: Any) -> tuple[Any, Any]:
-    # `Experiment` has checked that its model belongs to the task.
-    task = cast(AbstractTask, experiment.task)
+    task = experiment.task
 
     def build(seed):
         filter_key, model_key = jr.split(jr.key(seed))
-        model = task.build(experiment.model, key=model_key)
+        model = build_model(task, experiment.model, key=model_key)
         return experiment.filter.build(task, model, example, key=filter_key), model
 
     return eqx.filter_vmap(build)(seeds)
@@ -134,16 +133,22 @@ def _objective(experiment: Experiment, settings: StageSettings) -> Objective:
 
 def _weights(experiment: Experiment, settings: StageSettings) -> dict[Objective, Any]:
     """Returns the main objective and the terms with constant weights, which validation uses."""
-    known = {LIKELIHOOD_TERM: _contrast(experiment), **experiment.task.terms}
-    named = {known[term.name]: term.weight for term in settings.terms}
+    named = {_term(experiment, term.name): term.weight for term in settings.terms}
     terms = {_main(experiment, settings): settings.loss_weight} | named
     if settings.objective == "sensor" and _learns_likelihood(experiment):
         terms.setdefault(_contrast(experiment), 1.0)
     return terms
 
 
+def _term(experiment: Experiment, name: str) -> Objective:
+    terms = experiment.task.terms
+    if name not in terms and name == LIKELIHOOD_TERM:
+        return _contrast(experiment)
+    return terms[name]
+
+
 def _learns_likelihood(experiment: Experiment) -> bool:
-    return experiment.model.likelihood != "gaussian"
+    return experiment.model.learns_likelihood
 
 
 def _main(experiment: Experiment, settings: StageSettings) -> Objective:
@@ -155,7 +160,14 @@ def _main(experiment: Experiment, settings: StageSettings) -> Objective:
 
 
 def _contrast(experiment: Experiment) -> LikelihoodContrast:
-    return LikelihoodContrast(*experiment.task.contrast, units=experiment.task.contrast_units)
+    task = experiment.task
+    if task.contrast is None:
+        raise ValueError(
+            f"The task {task.kind!r} must have a `contrast`, with which a likelihood can "
+            "be pretrained."
+        )
+    near, far, spread, units = task.contrast
+    return LikelihoodContrast(near, far, spread, units=units)
 
 
 def _score(experiment: Experiment, settings: StageSettings) -> Score:

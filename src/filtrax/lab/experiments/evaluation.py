@@ -21,7 +21,7 @@ from filtrax.filters._run import sense_all
 from filtrax.lab.config.settings import Experiment
 from filtrax.lab.experiments.shown import over_a_sequence, over_the_plane
 from filtrax.lab.experiments.sketches import sketches
-from filtrax.lab.tasks import AbstractTask, Details
+from filtrax.lab.tasks import Details
 from filtrax.linalg import inverse, precise, product
 from filtrax.losses import Loss, nll
 from filtrax.metrics import bhattacharyya_distance, noise_correlation
@@ -40,6 +40,9 @@ from filtrax.trajectory import Trajectory
 SHOWN_SEQUENCES = 6
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Nominal coverages at which the empirical one is computed."""
+
+POSITION = (0, 1)
+"""The components of an observation that are the target's position, to relate to visibility."""
 
 TEST_SEED = 1
 """Seed of the random numbers of filters in evaluations, the same for all members."""
@@ -94,7 +97,7 @@ class Evaluation:
             "coverage_50": self._inside(steps, 0.5)[labels].mean(),
             "coverage_90": self._inside(steps, 0.9)[labels].mean(),
         }
-        found |= _sensor_metrics(self.experiment.task, self.details, sensed, counts[0])
+        found |= _sensor_metrics(self.details, sensed, counts[0])
         found |= _process_metrics(self.details, steps)
         found |= {name: np.nanmean(values) for name, values in self.sequence_scores(member).items()}
         return {name: float(value) for name, value in found.items()}
@@ -113,7 +116,7 @@ class Evaluation:
         true = None if true is None else _stds(np.asarray(true))
         visible = None if visible is None else np.asarray(visible)
         found = over_a_sequence(predicted, true)
-        if self.experiment.task.view() is None:
+        if self.experiment.task.drawing.view is None:
             return found
         positions = np.asarray(self.data.states)[..., :2]
         return found | over_the_plane(positions, predicted, visible)
@@ -127,7 +130,6 @@ class Evaluation:
         labels = np.broadcast_to(self._labels(), steps["difference"].shape)
         drawn = {
             "names": np.asarray(self.experiment.task.state_space.names),
-            "units": np.asarray(self.experiment.task.units),
             "states": np.asarray(self.data.states)[shown],
             "measurements": sensed["value"][shown],
             "measurement_covariances": sensed["covariance"][shown],
@@ -138,10 +140,14 @@ class Evaluation:
             "coverage_levels": np.asarray(LEVELS),
             "coverage": np.stack([_column_means(self._inside(steps, p), labels) for p in LEVELS]),
         }
-        drawn |= self.sequence_scores(member) | self._places()
-        if self.experiment.task.meanings is not None:
-            drawn["meanings"] = np.asarray(self.experiment.task.meanings)
+        drawn |= self.sequence_scores(member) | self._places() | self._words()
         return drawn | self._shown_beliefs(member, perturbation) | self._known(shown)
+
+    def _words(self) -> dict[str, np.ndarray]:
+        """Returns units and meanings of the state's components, as far as the task has them."""
+        task = self.experiment.task
+        words = {"units": task.units, "meanings": task.drawing.meanings}
+        return {name: np.asarray(texts) for name, texts in words.items() if texts}
 
     def _places(self) -> dict[str, np.ndarray]:
         """Returns the map from states to pixels, and the measured components of the state.
@@ -149,11 +155,11 @@ class Evaluation:
         The latter are missing if they are the first components, as usual.
         """
         task, places = self.experiment.task, {}
-        view, projection = task.view(), task.projection()
-        if view is not None:
-            places |= {"view_matrix": view.matrix, "view_offset": view.offset}
-        if projection is not None:
-            places["projection"] = projection
+        drawing = task.drawing
+        if drawing.view is not None:
+            places |= {"view_matrix": drawing.view.matrix, "view_offset": drawing.view.offset}
+        if drawing.projection is not None:
+            places["projection"] = drawing.projection
         names = task.state_space.names
         observed = self.model.observation_space.names_of(self.sensed["value"].shape[-1])
         if set(observed) <= set(names) and observed != names[: len(observed)]:
@@ -170,17 +176,17 @@ class Evaluation:
         start = np.asarray(self.perturbations[perturbation], data.initial.dtype)
         beliefs, drawn = _believe(filt, model, data, start, _hooks.accelerated())
         drawn = jax.tree.map(np.asarray, drawn)
-        task, means, pictured = self.experiment.task, drawn["means"], _shown(self.data)
+        drawing, means = self.experiment.task.drawing, drawn["means"]
+        pictured = _shown(self.data)
         sequences = [_sequence(pictured, i) for i in range(len(means))]
-        drawn |= {
-            "frames": np.stack([task.frames(sequence) for sequence in sequences]),
-        }
+        if drawing.frames is not None:
+            drawn["frames"] = np.stack([drawing.frames(sequence) for sequence in sequences])
         if isinstance(beliefs, Particles):
             drawn["particles"] = np.asarray(beliefs.states)
             drawn["log_weights"] = np.asarray(beliefs.log_weights)
         if isinstance(beliefs, GaussianMixture):
             drawn["mode_chances"] = np.exp(np.asarray(beliefs.log_weights))
-        return drawn | sketches(task, sequences, means)
+        return drawn | sketches(drawing, sequences, means)
 
     def _known(self, shown: slice) -> dict[str, np.ndarray]:
         """Returns visibility and true process noise, if the task knows them."""
@@ -298,7 +304,7 @@ def _moments(belief: Any, space: AbstractSpace) -> Gaussian:
 
 
 def _sensor_metrics(
-    task: AbstractTask, details: Details, sensed: dict[str, np.ndarray], counts: np.ndarray
+    details: Details, sensed: dict[str, np.ndarray], counts: np.ndarray
 ) -> dict[str, Any]:
     """Computes the error of measurements, and how their predicted noise depends on visibility.
 
@@ -311,14 +317,14 @@ def _sensor_metrics(
     if details.visible is None:
         return found
     visible, stds = np.asarray(details.visible), _stds(sensed["covariance"])
-    stds = stds[..., task.position]
-    full = np.inf if task.full_view is None else task.full_view
+    stds = stds[..., POSITION]
+    full = np.inf if details.full_view is None else details.full_view
     frames = {"visible": visible >= full, "hidden": visible == 0}
     for name, chosen in frames.items():
         if (chosen & seen).any():
             found[f"sensor_std_{name}"] = stds[chosen & seen].mean()
     varies = np.ptp(stds, axis=(0, 1)).all()
-    position = np.ix_(task.position, task.position)
+    position = np.ix_(POSITION, POSITION)
     covariances = jax.device_put(sensed["covariance"][(..., *position)])
     correlation = noise_correlation(covariances, details.visible)
     found["noise_correlation"] = correlation if varies else np.nan

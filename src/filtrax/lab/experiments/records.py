@@ -18,7 +18,8 @@ from typing import IO, Any
 import numpy as np
 
 from filtrax._files import write_whole
-from filtrax.lab.files import RecordError, as_json, refused, replace, writing
+from filtrax.lab import plugins
+from filtrax.lab.files import RecordError, as_json, read_json, refused, replace, writing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +95,15 @@ class RunFolder:
             raise RecordError(f"There is no run folder at {self.path}.")
         if not self._is_run:
             raise RecordError(f"{self.path} is not the folder of a run: it has no config.toml.")
+
+    def check_plugins(self) -> list[str]:
+        """Raises `MissingPluginError` unless the plugins of this run are loaded.
+
+        Returns a sentence for each whose file has changed since.
+        """
+        facts = read_json(self.provenance) if self.provenance.is_file() else {}
+        found = facts.get("plugins", []) if isinstance(facts, dict) else []
+        return plugins.check(found, f"The run in {self.path}")
 
     def clear(self) -> None:
         """Removes an earlier run from the folder, but no other files."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from filtrax._checks import check_known
 from filtrax.lab import config
 from filtrax.lab.config.settings import Experiment
 from filtrax.lab.experiments.building import blank_ensemble
@@ -16,7 +15,8 @@ from filtrax.lab.experiments.ensembles import EnsembleTraining, Silent, Watch
 from filtrax.lab.experiments.evaluation import Evaluation, select
 from filtrax.lab.experiments.records import RunFolder
 from filtrax.lab.provenance import provenance
-from filtrax.lab.tasks.kitti import KittiTask, Part
+from filtrax.lab.registry import registered
+from filtrax.lab.tasks import AbstractRecordedTask, AbstractTask
 from filtrax.training.checkpoints import load, save
 from filtrax.training.devices import Devices
 
@@ -44,34 +44,27 @@ def evaluate(folder: Path, split: str = "test") -> dict[str, Any]:
     return run.result(Evaluation(run.experiment, *run.trained(), split), split)
 
 
-def evaluate_drive(
+def evaluate_recording(
     folder: Path,
     root: str,
     sequence: str,
     frames: tuple[int, int] | None = None,
     cameras: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Evaluates a finished run of the KITTI task on any drive in KITTI's layout.
+    """Evaluates a finished run on another recording, if its task can; the run's data are not used.
 
-    `frames` is the range to use, by default all frames. Windows start every `test_stride` frames.
-    The training data are not needed.
+    `frames` is the range to use, by default all frames, and `cameras` are by default the run's.
     """
     run = open_run(folder)
     task = run.experiment.task
-    if not isinstance(task, KittiTask):
+    if not isinstance(task, AbstractRecordedTask):
+        tasks = registered(AbstractTask) or {}
+        able = [repr(kind) for kind, cls in tasks.items() if issubclass(cls, AbstractRecordedTask)]
         raise ValueError(
-            f"Drives can be scored with runs of the task 'kitti', but {folder} is one of the task "
-            f"{task.kind!r}."
+            f"Recordings can be scored with runs of the task {' or '.join(able)}, but {folder} is "
+            f"one of the task {task.kind!r}."
         )
-    cameras = tuple(cameras) or task.cameras
-    drive = {"root": root, "poses": "", "num_frames": 0, "cameras": cameras}
-    task = dataclasses.replace(task, **drive, mirrored_test=False)
-    if frames is None:
-        check_known(
-            "`sequence` must name a drive", {sequence} - {*task.drive_names()}, task.drive_names()
-        )
-        frames = (0, task.drive(sequence).num_frames)
-    task = dataclasses.replace(task, split=Part(sequence, frames))
+    task = task.on_recording(root, sequence, frames, cameras)
     elsewhere = Run(dataclasses.replace(run.experiment, task=task), run.folder, run.watch)
     evaluation = Evaluation(elsewhere.experiment, *elsewhere.trained("test"), "test")
     result = elsewhere.result(evaluation, "test")
@@ -82,6 +75,7 @@ def open_run(folder: Path) -> "Run":
     """Opens the run in an existing folder."""
     records = RunFolder(Path(folder))
     records.check()
+    records.check_plugins()
     return Run(config.read(Experiment, records.config), records, Silent())
 
 

@@ -13,6 +13,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from filtrax.lab.measures import Measured
 from filtrax.lab.reproduction.axes import Place
 from filtrax.lab.reproduction.comparing import (
     Compare,
@@ -27,7 +28,6 @@ from filtrax.lab.reproduction.comparing import (
 from filtrax.lab.reproduction.rules import Claim, Rule, Selection, chosen, matches
 from filtrax.lab.reproduction.tables import Table
 from filtrax.lab.reproduction.values import (
-    Measured,
     Record,
     lost,
     lost_at,

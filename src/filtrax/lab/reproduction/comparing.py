@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable
 from typing import Literal
 
-from filtrax.lab.reproduction.values import Measured, mean_of
+from filtrax.lab.measures import Measured
+from filtrax.lab.reproduction.values import mean_of
 
 Outcome = Literal["holds", "open", "contradicts", "missing"]
 Compare = Callable[[Measured, Measured], Outcome]

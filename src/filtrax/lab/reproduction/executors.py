@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from filtrax.lab.experiments.ensembles import Policy, Silent, Stopped
+from filtrax.lab.plugins import Shipped
 from filtrax.lab.reproduction.group_run import GroupRun
 from filtrax.lab.reproduction.groups import Group
 from filtrax.lab.reproduction.packing import pack_files, packed_of, unpack_files
@@ -89,6 +90,7 @@ class Turn:
     """The task of a worker.
 
     Attributes:
+        plugins: Loads the plugins of the calling process, before anything that needs them is read.
         group: The cells to train.
         table: Their table.
         scale: The scale of training, one of `SCALES`.
@@ -98,6 +100,7 @@ class Turn:
         arguments: The command line of the calling process.
     """
 
+    plugins: Shipped
     group: Group
     table: Table
     scale: str
@@ -221,6 +224,7 @@ class _Dealer:
 
     def _turn(self, group: Group) -> Turn:
         return Turn(
+            Shipped(),
             group,
             self.schedule.tables[group.table],
             self.schedule.scale,

@@ -1,31 +1,18 @@
 """Numbers in records: metrics with standard errors, and lost runs."""
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from filtrax.lab.measures import Measured
+from filtrax.lab.registry import registered
 from filtrax.lab.reproduction.axes import Place, cell_name
 from filtrax.lab.reproduction.tables import Table
+from filtrax.lab.tasks import AbstractTask
 
 Record = Mapping[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class Measured:
-    """A value, which is infinite if it was not finite, with its standard error, if known.
-
-    `parts` are the values in a mean over several cells, by their labels on the averaged axis.
-    """
-
-    value: float
-    error: float | None = None
-    parts: Mapping[str, float] = dataclasses.field(default_factory=dict, compare=False)
-
-    def __str__(self) -> str:
-        return f"{self.value:.4g}" + ("" if self.error is None else f" ± {self.error:.2g}")
 
 
 def measured(record: Record | None, metric: str) -> Measured | None:
@@ -103,18 +90,10 @@ def lost(table: Table, records: Mapping[str, Record]) -> dict[str, int]:
 
 
 def origin_of_data(record: Record) -> str:
-    """Describes the origin of a record's images and trajectories.
-
-    The result is empty for the disc task, whose data are always simulated.
-    """
-    task = (record.get("config") or {}).get("task") or {}
-    if task.get("kind") == "pushing":
-        return "simulated pushes, rendered images"
-    if task.get("kind") != "kitti":
-        return ""
-    if task.get("root"):
-        return "images and trajectories of a folder"
-    return f"generated images, {'real' if task.get('poses') else 'generated'} trajectories"
+    """Describes the origin of a record's data, if its task says it."""
+    settings = (record.get("config") or {}).get("task") or {}
+    cls: Any = (registered(AbstractTask) or {}).get(settings.get("kind", ""))
+    return "" if cls is None else cls.origin(settings)
 
 
 _OF_SHOWN = {

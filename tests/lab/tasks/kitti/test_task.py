@@ -85,7 +85,7 @@ def test_frames_to_look_at_are_those_of_the_readings_in_colour_and_mirrored():
         images = one.context["frames"][1:]
         expected = images[:, :, ::-1] if one.context["mirrored"] else images
         np.testing.assert_array_equal(shown, expected)
-    assert task.view() is None
+    assert task.drawing.view is None
     assert task.details(data).visible is None
 
 

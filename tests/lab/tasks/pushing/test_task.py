@@ -98,8 +98,8 @@ def test_frames_and_visible_pixels_are_those_of_the_images():
         image = jax.jit(lambda reading: image_of(reading, one.context, TASK.camera))(reading)
         np.testing.assert_array_equal(frames[step], np.round(255 * np.asarray(image.rgb)))
         assert int(visible[2, step]) == (np.asarray(image.segmentation) == OBJECT_LABEL).sum() > 0
-    assert TASK.view() is None
-    assert TASK.companions(one)["pusher"].shape == (8, 2)
+    assert TASK.drawing.view is None
+    assert TASK.drawing.companions(one)["pusher"].shape == (8, 2)
 
 
 def test_scores_are_mean_errors_of_position_and_rotation_and_circles_have_none():

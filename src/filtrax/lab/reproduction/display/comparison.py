@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
+from filtrax.lab.measures import Measure, Measured
 from filtrax.lab.reproduction.axes import Place
 from filtrax.lab.reproduction.claims import Claim, Verdict, judge
-from filtrax.lab.reproduction.display.measures import Measure, measure_of
+from filtrax.lab.reproduction.display.measures import measure_of
 from filtrax.lab.reproduction.tables import Table, cell_name
-from filtrax.lab.reproduction.values import Measured, Record, lost, lost_at, measured_at
+from filtrax.lab.reproduction.values import Record, lost, lost_at, measured_at
 
 Labels = Mapping[str, str]
 

@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from filtrax.lab.measures import Measure, Measured
 from filtrax.lab.reproduction.claims import Claim, Verdict
 from filtrax.lab.reproduction.display.comparison import Block, Comparison, Entry, Grid
-from filtrax.lab.reproduction.display.measures import Measure
-from filtrax.lab.reproduction.values import Measured, Record, origin_of_data
+from filtrax.lab.reproduction.values import Record, origin_of_data
 
 UNKNOWN_ERROR = "†"
 """Marks a number without a standard error."""

@@ -9,10 +9,12 @@ import jax.random as jr
 from jaxtyping import Array, Float
 
 from filtrax._types import Context, Inputs, Key, Observation, Reading, State
+from filtrax.lab.tasks.base import AbstractModelSettings
 from filtrax.lab.tasks.disc.images import render
 from filtrax.lab.tasks.disc.keypoints import keypoint_value, proportional_noise
 from filtrax.lab.tasks.disc.physics import process as analytical_process
 from filtrax.lab.tasks.disc.reference import ReferenceSensor, reference_noise
+from filtrax.lab.tasks.parts import AbstractNoiseSettings, AbstractSensorSettings
 from filtrax.likelihoods import AbstractLikelihood, GaussianLikelihood, LearnedLikelihood
 from filtrax.networks import ConvolutionalNetwork, KeypointNetwork, Perceptron
 from filtrax.noise import (
@@ -38,7 +40,7 @@ SensorKind = Literal["paper", "keypoints", "reference"]
 
 
 @dataclasses.dataclass(frozen=True)
-class DiscModel:
+class DiscModel(AbstractModelSettings):
     """The settings of a model of the disc task.
 
     Standard deviations are in pixels. The floors reflect the accuracy of images, which is limited
@@ -49,9 +51,9 @@ class DiscModel:
     """
 
     process: Literal["learned", "analytical"] = "learned"
-    process_noise: Dependence | Literal["true"] = "heteroscedastic"
-    sensor: SensorKind = "paper"
-    sensor_noise: Dependence = "heteroscedastic"
+    process_noise: Dependence | Literal["true"] | AbstractNoiseSettings = "heteroscedastic"
+    sensor: SensorKind | AbstractSensorSettings = "paper"
+    sensor_noise: Dependence | AbstractNoiseSettings = "heteroscedastic"
     covariance: Shape = "diagonal"
     likelihood: Literal["gaussian", "learned"] = "gaussian"
     process_std: float = 10.0
@@ -72,6 +74,10 @@ class DiscModel:
                 'likelihood must be "gaussian" for the sensor "reference", which has no features '
                 'that one could be learned from: got "learned".'
             )
+
+    @property
+    def learns_likelihood(self) -> bool:
+        return self.likelihood != "gaussian"
 
     @property
     def program(self) -> "DiscModel":

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import numbers
 import typing
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -13,7 +14,17 @@ from jaxtyping import Float, Integer, UInt8
 
 from filtrax._checks import check_known, check_whole
 from filtrax._types import Key
-from filtrax.lab.tasks.base import SPLITS, AbstractTask, Details, View
+from filtrax.lab.measures import Measure, distance_to, low
+from filtrax.lab.registry import register
+from filtrax.lab.tasks.base import (
+    SPLITS,
+    AbstractModelSettings,
+    AbstractTask,
+    Contrast,
+    Details,
+    Drawing,
+    View,
+)
 from filtrax.lab.tasks.disc.images import CANVAS, SMALLEST, count_visible, draw_frames
 from filtrax.lab.tasks.disc.model import DiscModel, build_model
 from filtrax.lab.tasks.disc.physics import (
@@ -51,6 +62,23 @@ PERTURBATIONS = {
 """The paper's draws from the prior, by its standard deviation."""
 
 
+FULL_VIEW = 145
+"""The number of visible pixels from which the target, which has 149, is fully visible."""
+
+LIMITS: dict[str, dict[str, Any]] = {
+    "smoke": {
+        "image_size": 42,
+        "num_distractors": 2,
+        "num_steps": 4,
+        "num_train": 6,
+        "num_validation": 2,
+        "num_test": 2,
+    },
+    "small": {"image_size": 60, "num_train": 240, "num_validation": 30, "num_test": 30},
+}
+
+
+@register
 @dataclasses.dataclass(frozen=True)
 class DiscTask(AbstractTask):
     """Tracking of a red disc among others that hide it, from images.
@@ -75,9 +103,15 @@ class DiscTask(AbstractTask):
 
     kind: ClassVar[str] = "disc"
     units: ClassVar[tuple[str, ...]] = ("px", "px", "px/step", "px/step")
-    contrast: ClassVar[tuple[float, float, float]] = (2.0, 40.0, 20.0)
-    model_settings: ClassVar[type] = DiscModel
-    full_view: ClassVar[int | None] = 145  # the whole target has 149 pixels
+    contrast: ClassVar[Contrast | None] = Contrast(2.0, 40.0, 20.0)
+    model_settings: ClassVar[type[AbstractModelSettings]] = DiscModel
+    measures: ClassVar[Mapping[str, Measure]] = {
+        "distance": Measure("mean distance", "px", badness=low),
+        "sensor_error": Measure("sensor error", "px", badness=low),
+        "sensor_std_visible": Measure("predicted sensor std, disc visible", "px"),
+        "sensor_std_hidden": Measure("predicted sensor std, disc hidden", "px"),
+        "nees": Measure("NEES (ideal 4)", badness=distance_to(4.0)),
+    }
 
     num_distractors: int = 30
     noise: NoiseKind = "constant"
@@ -182,6 +216,7 @@ class DiscTask(AbstractTask):
         return Details(
             visible=jax.device_put(visible),
             process_covariance=covariances(self.process_noise, before),
+            full_view=FULL_VIEW,
         )
 
     def build(self, settings: DiscModel, *, key: Key) -> StateSpaceModel:
@@ -191,7 +226,15 @@ class DiscTask(AbstractTask):
         paper = 10.0 if self.initial_std == 10.0 else 5.0
         return np.asarray(PERTURBATIONS[paper]) * (self.initial_std / paper)
 
+    def limits(self, scale: str) -> Mapping[str, Any]:
+        return LIMITS[scale]
+
+    @property
+    def drawing(self) -> Drawing:
+        return Drawing(frames=self.frames, view=self.view())
+
     def frames(self, trajectory: Trajectory) -> UInt8[np.ndarray, "t height width 3"]:
+        """Renders the images of one trajectory."""
         radii, colors = trajectory.context["radii"], trajectory.context["colors"]
         return np.asarray(draw_frames(trajectory.readings, radii, colors, self.image_size))
 

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from filtrax._types import Inputs, Key, Observation, State
+from filtrax.lab.tasks.base import AbstractModelSettings
 from filtrax.lab.tasks.kitti import flow_encoder
 from filtrax.lab.tasks.kitti.encoders import KittiEncoder, MatchingEncoder
 from filtrax.lab.tasks.kitti.flow_encoder import FlowEncoder
@@ -16,6 +17,7 @@ from filtrax.lab.tasks.kitti.heads import Corrected, Relative, Shifted
 from filtrax.lab.tasks.kitti.matching import MatchingNetwork
 from filtrax.lab.tasks.kitti.network import FEATURES, MotionNetwork
 from filtrax.lab.tasks.kitti.process import LearnedMotion, MotionHead, NoiseBeforeMotion, motion
+from filtrax.lab.tasks.parts import AbstractNoiseSettings, AbstractSensorSettings
 from filtrax.likelihoods import AbstractLikelihood, GaussianLikelihood, LearnedLikelihood
 from filtrax.networks import Features, Perceptron, Precision
 from filtrax.noise import (
@@ -53,7 +55,7 @@ Five = tuple[float, float, float, float, float]
 
 
 @dataclasses.dataclass(frozen=True)
-class KittiModel:
+class KittiModel(AbstractModelSettings):
     """The settings of a model of the KITTI task.
 
     Numbers are in the units of the state (metres, metres, degrees, m/s, degrees per second). The
@@ -83,10 +85,10 @@ class KittiModel:
     """
 
     process: Literal["learned", "analytical"] = "learned"
-    process_noise: Dependence = "constant"
+    process_noise: Dependence | AbstractNoiseSettings = "constant"
     noise_enters: Literal["after", "before"] = "after"
-    sensor: Literal["paper", "matching", "flow"] = "paper"
-    sensor_noise: Dependence = "constant"
+    sensor: Literal["paper", "matching", "flow"] | AbstractSensorSettings = "paper"
+    sensor_noise: Dependence | AbstractNoiseSettings = "constant"
     covariance: Literal["diagonal", "full"] = "diagonal"
     likelihood: Literal["gaussian", "learned", "normalized"] = "gaussian"
     process_stds: Five = (0.1, 0.1, 0.1, 10.0, 10.0)
@@ -121,6 +123,10 @@ class KittiModel:
                 f'precision must be "full" with sensor = "{self.sensor}", which has no '
                 f'convolutions, got "{self.precision}": leave it out, or take sensor = "paper".'
             )
+
+    @property
+    def learns_likelihood(self) -> bool:
+        return self.likelihood != "gaussian"
 
     @property
     def program(self) -> "KittiModel":
@@ -283,7 +289,7 @@ def _scaled(numbers: tuple[float, ...], units: Features) -> tuple[float, ...]:
     return tuple((np.asarray(numbers) / np.asarray(units.scale)).tolist())
 
 
-def _unchanging(kind: str, start: Array, floors: tuple[float, ...]) -> AbstractNoise:
+def _unchanging(kind: Any, start: Array, floors: tuple[float, ...]) -> AbstractNoise:
     if kind == "fixed":
         return FixedNoise(constant_noise(start))
     return constant_noise(start, _squares(floors))

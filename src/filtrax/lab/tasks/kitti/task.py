@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,8 +11,17 @@ from jaxtyping import Float, UInt8
 
 from filtrax._checks import check_known, check_whole
 from filtrax._types import Key
-from filtrax.lab.tasks.base import SPLITS, AbstractTask, Details, View
+from filtrax.lab.measures import Measure, distance_to, low
+from filtrax.lab.registry import register
+from filtrax.lab.tasks.base import (
+    SPLITS,
+    AbstractModelSettings,
+    AbstractRecordedTask,
+    Contrast,
+    Drawing,
+)
 from filtrax.lab.tasks.kitti.augment import Augment, Augmentation
+from filtrax.lab.tasks.kitti.camera import COLOR_CAMERAS
 from filtrax.lab.tasks.kitti.model import (
     SCALES,
     KittiModel,
@@ -21,7 +32,15 @@ from filtrax.lab.tasks.kitti.model import (
 from filtrax.lab.tasks.kitti.motion import Velocities
 from filtrax.lab.tasks.kitti.recordings import files
 from filtrax.lab.tasks.kitti.recordings.drives import Drive
-from filtrax.lab.tasks.kitti.windows import Cutting, Fold, Frames, Part, Window, trajectories
+from filtrax.lab.tasks.kitti.windows import (
+    VALIDATION_PART,
+    Cutting,
+    Fold,
+    Frames,
+    Part,
+    Window,
+    trajectories,
+)
 from filtrax.metrics import end_errors
 from filtrax.networks import Features
 from filtrax.spaces import Space
@@ -36,8 +55,27 @@ PERTURBATIONS = (
 """The paper's random perturbations of the initial state: of speed and heading rate only."""
 
 
+LIMITS: dict[str, dict[str, Any]] = {
+    "smoke": {
+        "image_size": (19, 35),
+        "num_steps": 4,
+        "num_frames": 8,
+        "windows_per_variant": 1,
+        "most_test_windows": 1,
+    },
+    "small": {
+        "image_size": (25, 75),
+        "num_steps": 50,
+        "num_frames": 150,
+        "windows_per_variant": 6,
+        "most_test_windows": 8,
+    },
+}
+
+
+@register
 @dataclasses.dataclass(frozen=True)
-class KittiTask(AbstractTask):
+class KittiTask(AbstractRecordedTask):
     """Visual odometry: the pose of a car from images that show its speed and heading rate.
 
     Drives are KITTI's, or generated streets along KITTI's paths, or along those of a driver model.
@@ -69,9 +107,17 @@ class KittiTask(AbstractTask):
 
     kind: ClassVar[str] = "kitti"
     units: ClassVar[tuple[str, ...]] = ("m", "m", "°", "m/s", "°/s")
-    contrast: ClassVar[tuple[float, float, float]] = (0.01, 4.0, 2.0)
+    contrast: ClassVar[Contrast | None] = Contrast(0.01, 4.0, 2.0)
     sets_of_images: ClassVar[int] = 1
-    model_settings: ClassVar[type] = KittiModel
+    model_settings: ClassVar[type[AbstractModelSettings]] = KittiModel
+    measures: ClassVar[Mapping[str, Measure]] = {
+        "distance": Measure("mean distance", "m, °, m/s, °/s together", badness=low),
+        "sensor_error": Measure("sensor error", "m/s, °/s together", badness=low),
+        "nll": Measure("NLL", decimals=1, badness=low),
+        "nees": Measure("NEES (ideal 5)", badness=distance_to(5.0)),
+        "translation_error": Measure("translation error at the end", "m/m", 3, False, low),
+        "rotation_error": Measure("rotation error at the end", "°/m", 3, False, low),
+    }
 
     root: str = ""
     poses: str = ""
@@ -157,11 +203,6 @@ class KittiTask(AbstractTask):
     def data(self, split: str) -> Trajectory:
         return trajectories(self.windows(split), self.num_steps)
 
-    def details(self, data: Trajectory) -> Details:
-        """Returns empty details: neither visibility nor true process noise is known."""
-        del data
-        return Details()
-
     def build(self, settings: KittiModel, *, key: Key) -> StateSpaceModel:
         return build_model(self, settings, self._num_channels(), key=key)
 
@@ -186,14 +227,55 @@ class KittiTask(AbstractTask):
         translation, rotation = end_errors(data.initial, data.states, differences)
         return {"translation_error": translation, "rotation_error": rotation}
 
+    @property
+    def drawing(self) -> Drawing:
+        """Images alone, because they do not show the car."""
+        return Drawing(frames=self.frames)
+
     def frames(self, trajectory: Trajectory) -> UInt8[np.ndarray, "t height width 3"]:
+        """Returns the images of one trajectory, without the first one."""
         images = np.asarray(trajectory.context["frames"])[1:]
         images = images[:, :, ::-1] if trajectory.context["mirrored"] else images
         return np.broadcast_to(images, (*images.shape[:3], 3))
 
-    def view(self) -> View | None:
-        """Returns None, because images do not show the car."""
-        return None
+    def on_recording(
+        self,
+        root: str,
+        sequence: str,
+        frames: tuple[int, int] | None = None,
+        cameras: Sequence[str] = (),
+    ) -> "KittiTask":
+        """Returns the task that tests on a drive in KITTI's layout, without mirrored windows.
+
+        Windows start every `test_stride` frames. The training data are not needed.
+        """
+        drive = {"root": root, "poses": "", "num_frames": 0}
+        cameras = tuple(cameras) or self.cameras
+        task = dataclasses.replace(self, **drive, cameras=cameras, mirrored_test=False)
+        if frames is None:
+            names = task.drive_names()
+            check_known("`sequence` must name a drive", {sequence} - {*names}, names)
+            frames = (0, task.drive(sequence).num_frames)
+        return dataclasses.replace(task, split=Part(sequence, frames))
+
+    def limits(self, scale: str) -> Mapping[str, Any]:
+        limits = LIMITS[scale]
+        # The length of recorded drives is no setting.
+        return {name: limits[name] for name in limits if not (self.root and name == "num_frames")}
+
+    def fewest_train(self) -> int:
+        if not isinstance(self.split, Fold):
+            return self.windows_per_variant
+        cameras = len(self.cameras) or (1 if self.root else len(COLOR_CAMERAS))
+        drives = len(self.drive_names()) - 1
+        windows = drives * cameras * (1 + self.mirrored) * self.windows_per_variant
+        return windows - math.ceil(windows / VALIDATION_PART)
+
+    @classmethod
+    def origin(cls, settings: Mapping[str, Any]) -> str:
+        if settings.get("root"):
+            return "images and trajectories of a folder"
+        return f"generated images, {'real' if settings.get('poses') else 'generated'} trajectories"
 
     def _num_channels(self) -> int:
         """Returns the number of image channels, which is 3 for generated streets."""

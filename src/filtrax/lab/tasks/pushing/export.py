@@ -20,6 +20,7 @@ import filtrax
 from filtrax._checks import check_whole
 from filtrax.lab.tasks.pictures import make_empty, save, stack, writing
 from filtrax.lab.tasks.pushing.shapes import NAMES
+from filtrax.lab.tasks.pushing.sketches import projection, sketch
 from filtrax.lab.tasks.pushing.space import STATE
 from filtrax.lab.tasks.pushing.task import PushingTask
 from filtrax.trajectory import Trajectory
@@ -124,11 +125,11 @@ def _moments(data: Trajectory, index: int) -> Trajectory:
 
 def _marked(task: PushingTask, moments: Trajectory) -> UInt8[np.ndarray, "moments height width 3"]:
     """Renders images with a line from the contact point along the normal."""
-    frames, projection = task.frames(moments), task.projection()
-    arrows = task.sketch(moments, np.asarray(moments.states)).arrows[:, 0]
+    frames, to_pixels = task.frames(moments), projection(task.camera)
+    arrows = sketch(moments, np.asarray(moments.states)).arrows[:, 0]
     touches = np.asarray(moments.states)[:, STATE.index("s")] >= 0.5
     marked = [
-        _with_line(frame, _pixels(projection, arrow)) if touch else frame
+        _with_line(frame, _pixels(to_pixels, arrow)) if touch else frame
         for frame, arrow, touch in zip(frames, arrows, touches, strict=True)
     ]
     return np.stack(marked)

@@ -8,6 +8,8 @@ import jax.random as jr
 from jaxtyping import Array
 
 from filtrax._types import Key
+from filtrax.lab.tasks.base import AbstractModelSettings
+from filtrax.lab.tasks.parts import AbstractNoiseSettings, AbstractSensorSettings
 from filtrax.lab.tasks.pushing.encoders import PushingEncoder
 from filtrax.lab.tasks.pushing.heads import VARIANCE_FLOOR as SENSOR_FLOOR
 from filtrax.lab.tasks.pushing.heads import (
@@ -76,7 +78,7 @@ ONES: Ten = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
-class PushingModel:
+class PushingModel(AbstractModelSettings):
     """The settings of a model of the pushing task.
 
     Numbers are in the units of the state (mm and degrees; l in cm²). The initial standard
@@ -99,9 +101,9 @@ class PushingModel:
     """
 
     process: Literal["learned", "analytical", "reference"] = "learned"
-    process_noise: Dependence | Literal["reference"] = "heteroscedastic"
-    sensor: Literal["paper", "reference"] = "paper"
-    sensor_noise: Dependence = "heteroscedastic"
+    process_noise: Dependence | Literal["reference"] | AbstractNoiseSettings = "heteroscedastic"
+    sensor: Literal["paper", "reference"] | AbstractSensorSettings = "paper"
+    sensor_noise: Dependence | AbstractNoiseSettings = "heteroscedastic"
     covariance: Literal["diagonal", "full"] = "diagonal"
     likelihood: Literal["gaussian", "learned"] = "gaussian"
     encoding: Literal["none", "recurrent"] = "none"
@@ -126,6 +128,10 @@ class PushingModel:
                 'likelihood "learned" has an encoding of images of its own: it needs sensor '
                 f'"paper" and encoding "none", got {self.sensor!r} and {self.encoding!r}.'
             )
+
+    @property
+    def learns_likelihood(self) -> bool:
+        return self.likelihood != "gaussian"
 
     @property
     def program(self) -> "PushingModel":
@@ -220,7 +226,7 @@ def _sensor(task: "PushingTask", settings: PushingModel, *, key: Key) -> Sensor:
 
 
 def _sensor_noise(settings: PushingModel, shape: tuple[int, int], *, key: Key) -> AbstractNoise:
-    kind = settings.sensor_noise
+    kind: Any = settings.sensor_noise
     if kind in ("hand-tuned", "paper"):
         return _unchanging(kind, (PAPER_SENSOR_STDS, settings.sensor_stds), settings)
     start = _start(settings.sensor_stds, settings)
@@ -234,7 +240,7 @@ def _likelihood(settings: PushingModel, *, key: Key) -> AbstractLikelihood:
 
 
 def _unchanging(
-    kind: str, stds: tuple[tuple[float, ...], tuple[float, ...]], settings: PushingModel
+    kind: Any, stds: tuple[tuple[float, ...], tuple[float, ...]], settings: PushingModel
 ) -> AbstractNoise:
     """Makes noise without a network, with standard deviations of the paper or the settings."""
     paper, given = stds

@@ -57,7 +57,7 @@ def few_points(outline: Float[np.ndarray, "points 2"]) -> Float[np.ndarray, "few
 
 
 def projection(camera: Camera) -> Float[np.ndarray, "3 3"]:
-    """Returns the homography of the object's upper side, as `AbstractTask.projection` does.
+    """Returns the homography of the object's upper side, as `Drawing.projection` does.
 
     Depth, and pixels times depth, are affine in the position, so three positions determine it.
     """

@@ -13,7 +13,16 @@ from jaxtyping import Array, Float, Int, UInt8
 
 from filtrax._checks import check_known, check_whole
 from filtrax._types import Key
-from filtrax.lab.tasks.base import SPLITS, AbstractTask, Details, Sketch, View
+from filtrax.lab.measures import Measure, distance_to, low
+from filtrax.lab.registry import register
+from filtrax.lab.tasks.base import (
+    SPLITS,
+    AbstractModelSettings,
+    AbstractTask,
+    Contrast,
+    Details,
+    Drawing,
+)
 from filtrax.lab.tasks.pushing.camera import Camera
 from filtrax.lab.tasks.pushing.model import PushingModel, build_model
 from filtrax.lab.tasks.pushing.pretraining import TERMS
@@ -55,6 +64,21 @@ SEQUENCES_AT_ONCE = 16
 """The number of sequences whose visible pixels are counted at once, to limit memory."""
 
 
+LIMITS: dict[str, dict[str, Any]] = {
+    "smoke": {
+        "image_size": (48, 64),
+        "num_steps": 4,
+        "num_test_steps": 4,
+        # Splits of equal size share a compiled program.
+        "num_train": 4,
+        "num_validation": 4,
+        "num_test": 4,
+    },
+    "small": {"image_size": (48, 64), "num_train": 240, "num_validation": 30, "num_test": 30},
+}
+
+
+@register
 @dataclasses.dataclass(frozen=True)
 class PushingTask(AbstractTask):
     """Tracking of an object that a robot pushes over a table, and of the contact with the robot.
@@ -80,11 +104,19 @@ class PushingTask(AbstractTask):
 
     kind: ClassVar[str] = "pushing"
     units: ClassVar[tuple[str, ...]] = UNITS
-    meanings: ClassVar[tuple[str, ...] | None] = MEANINGS
-    contrast: ClassVar[tuple[float, float, float]] = (0.1, 10.0, 5.0)
-    contrast_units: ClassVar[tuple[float, ...] | None] = (10.0, 10.0, 2.0, 1.0, 1.0, 0.1, 0.1, 0.1)
+    contrast: ClassVar[Contrast | None] = Contrast(
+        0.1, 10.0, 5.0, units=(10.0, 10.0, 2.0, 1.0, 1.0, 0.1, 0.1, 0.1)
+    )
     sets_of_images: ClassVar[int] = 1
-    model_settings: ClassVar[type] = PushingModel
+    model_settings: ClassVar[type[AbstractModelSettings]] = PushingModel
+    measures: ClassVar[Mapping[str, Measure]] = {
+        "distance": Measure("mean distance", "mm, °, cm² together", badness=low),
+        "sensor_error": Measure("sensor error", "mm, ° together", badness=low),
+        "nll": Measure("NLL", decimals=1, badness=low),
+        "nees": Measure("NEES (ideal 10)", badness=distance_to(10.0)),
+        "translation": Measure("translation error", "mm", badness=low),
+        "rotation": Measure("rotation error", "°", badness=low),
+    }
 
     objects: tuple[str, ...] = NAMES
     image_size: tuple[int, int] = (192, 256)
@@ -169,23 +201,29 @@ class PushingTask(AbstractTask):
     def perturbations(self) -> Float[np.ndarray, "p x"]:
         return np.asarray(PERTURBATIONS)
 
+    @property
+    def drawing(self) -> Drawing:
+        """Images, to whose pixels a projection leads, outlines, and the path of the pusher."""
+        return Drawing(
+            frames=self.frames,
+            projection=projection(self.camera),
+            sketch=sketch,
+            companions=lambda trajectory: {"pusher": np.asarray(trajectory.readings["tip"])},
+            meanings=MEANINGS,
+        )
+
+    def limits(self, scale: str) -> Mapping[str, Any]:
+        return LIMITS[scale]
+
+    @classmethod
+    def origin(cls, settings: Mapping[str, Any]) -> str:
+        del settings
+        return "simulated pushes, rendered images"
+
     def frames(self, trajectory: Trajectory) -> UInt8[np.ndarray, "t height width 3"]:
+        """Renders the images of one trajectory."""
         images = _rgb(trajectory.readings, trajectory.context, self.camera)
         return np.round(255 * np.asarray(images)).astype(np.uint8)
-
-    def view(self) -> View | None:
-        """Returns None, because pixels are not linear in positions; see `projection`."""
-        return None
-
-    def projection(self) -> Float[np.ndarray, "3 3"]:
-        return projection(self.camera)
-
-    def sketch(self, trajectory: Trajectory, states: Float[np.ndarray, "t x"]) -> Sketch:
-        return sketch(trajectory, states)
-
-    def companions(self, trajectory: Trajectory) -> dict[str, Float[np.ndarray, "t 2"]]:
-        """Returns the path of the pusher."""
-        return {"pusher": np.asarray(trajectory.readings["tip"])}
 
     def scores(
         self, data: Trajectory, differences: Float[np.ndarray, "*b n t x"]
