@@ -6,6 +6,7 @@ import importlib
 import os
 import platform
 import shutil
+import sys
 import tempfile
 
 import jaxlib.version
@@ -76,3 +77,17 @@ def unrolled_algebra(monkeypatch):
     jax.clear_caches()
     yield
     jax.clear_caches()
+
+
+@pytest.fixture
+def own_registry(monkeypatch):
+    """What a test registers, and the plugins that it loads, are forgotten after it."""
+    from filtrax.lab import plugins, registry
+    from filtrax.lab.tasks import builtin  # noqa: F401, registers what shall stay
+
+    families = {base: dict(known) for base, known in registry._FAMILIES.items()}
+    monkeypatch.setattr(registry, "_FAMILIES", families)
+    monkeypatch.setattr(plugins, "_LOADED", {})
+    yield
+    for module in plugins._LOADED:
+        sys.modules.pop(module, None)

@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from filtrax.cli import bench, compiler, data, demo, evaluate, programs, report, reproduce, train
+from filtrax.cli import (
+    bench,
+    compiler,
+    data,
+    demo,
+    evaluate,
+    programs,
+    report,
+    reproduce,
+    schema,
+    train,
+)
 from filtrax.cli.errors import Program
 
 __all__ = ["app", "main"]
@@ -27,6 +38,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("report")(report.report)
 app.command("reproduce")(reproduce.reproduce)
 app.command("bench")(bench.bench)
+app.command("schema")(schema.schema)
 app.add_typer(data.app, name="data")
 
 

@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -74,14 +74,16 @@ def loaded() -> tuple[Plugin, ...]:
     return tuple(_LOADED.values())
 
 
-def check(records: Iterable[Mapping[str, Any]], whose: str) -> list[str]:
-    """Compares the plugins in a record with those that are loaded.
+def check(records: Any, whose: str) -> list[str]:
+    """Compares the plugins in a record, as `Plugin.record` makes them, with those that are loaded.
 
+    Entries of another form are ignored.
     Raises `MissingPluginError` if one is not loaded; returns a sentence for each whose file has
     changed. `whose` says what was made with these plugins.
     """
-    records = [entry for entry in records if isinstance(entry, Mapping) and "name" in entry]
-    missing = [str(entry["name"]) for entry in records if _module_of(entry["name"]) not in _LOADED]
+    given = records if isinstance(records, list) else []
+    hashes = {str(e["name"]): e.get("sha256") for e in given if isinstance(e, dict) and "name" in e}
+    missing = [name for name in hashes if _module_of(name) not in _LOADED]
     if missing:
         several = "s" if missing[1:] else ""
         raise MissingPluginError(
@@ -90,9 +92,9 @@ def check(records: Iterable[Mapping[str, Any]], whose: str) -> list[str]:
             missing,
         )
     return [
-        f"{whose} was made with another version of the plugin {entry['name']}."
-        for entry in records
-        if entry.get("sha256") != _LOADED[_module_of(entry["name"])].sha256
+        f"{whose} was made with another version of the plugin {name}."
+        for name, digest in hashes.items()
+        if digest != _LOADED[_module_of(name)].sha256
     ]
 
 
@@ -131,11 +133,31 @@ def _load_source(name: str, path: Path, source: bytes) -> Plugin:
     known = _LOADED.get(module)
     if known is not None and known.sha256 == digest:
         return known
-    if known is not None or module in sys.modules or importlib.util.find_spec(module) is not None:
+    if known is not None or _is_another(module, path):
         raise PluginError(
-            f"The plugin {name} cannot be imported as {module!r}, because another module has "
-            "that name: rename the file."
+            f"The plugin {name} cannot be imported as {module!r}, because another module has that "
+            "name: rename the file."
         )
+    if module not in sys.modules:
+        _run(name, module, path, source)
+    _LOADED[module] = Plugin(name, digest, source)
+    return _LOADED[module]
+
+
+def _is_another(module: str, path: Path) -> bool:
+    """Returns True if the name of a module belongs to another file than this one."""
+    there = sys.modules.get(module)
+    if there is not None:
+        file = getattr(there, "__file__", None)
+    else:
+        found = importlib.util.find_spec(module)
+        if found is None:
+            return False
+        file = found.origin
+    return file is None or not Path(file).is_file() or not path.samefile(file)
+
+
+def _run(name: str, module: str, path: Path, source: bytes) -> None:
     made = ModuleType(module)
     made.__file__ = str(path)
     sys.modules[module] = made  # dataclasses and pickles look it up there
@@ -144,8 +166,6 @@ def _load_source(name: str, path: Path, source: bytes) -> Plugin:
     except BaseException as error:
         del sys.modules[module]
         raise _failed(name, error) from error
-    _LOADED[module] = Plugin(name, digest, source)
-    return _LOADED[module]
 
 
 def _imported(name: str) -> ModuleType:

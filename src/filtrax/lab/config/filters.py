@@ -79,7 +79,11 @@ class AbstractFilterSettings(abc.ABC):
 @register
 @dataclasses.dataclass(frozen=True)
 class Ekf(AbstractFilterSettings):
-    """The extended Kalman filter."""
+    """The extended Kalman filter.
+
+    - `iterations`: the number of linearizations per update.
+    - `cut_jacobian_gradients`: cut gradients at Jacobians, as in the paper.
+    """
 
     kind: ClassVar[str] = "ekf"
     iterations: int = 1
@@ -122,7 +126,14 @@ class SweptScaling(AbstractScaling):
 @register
 @dataclasses.dataclass(frozen=True)
 class Ukf(AbstractFilterSettings):
-    """The unscented Kalman filter; `redraw = false` is the paper's form."""
+    """The unscented Kalman filter.
+
+    - `alpha`, `kappa`: the spread of the sigma points.
+    - `beta`: the additional weight of the centre in covariances.
+    - `learned`: train these three numbers.
+    - `redraw`: draw new points after the prediction; false is the paper's form.
+    - `drop_negative_centre`: leave a centre with negative weight out of covariances.
+    """
 
     kind: ClassVar[str] = "ukf"
     alpha: float = 1.0
@@ -169,7 +180,12 @@ class Ukf(AbstractFilterSettings):
 @register
 @dataclasses.dataclass(frozen=True)
 class Mcukf(AbstractFilterSettings):
-    """The Monte Carlo unscented Kalman filter; `redraw = false` is the paper's form."""
+    """The Monte Carlo unscented Kalman filter.
+
+    - `num_samples`, `num_test_samples`: the number of samples in training and validation, and in
+      tests.
+    - `redraw`: draw new samples after the prediction; false is the paper's form.
+    """
 
     kind: ClassVar[str] = "mcukf"
     num_samples: int = 100
@@ -192,7 +208,10 @@ class Mcukf(AbstractFilterSettings):
 @register
 @dataclasses.dataclass(frozen=True)
 class Imm(AbstractFilterSettings):
-    """The interacting-multiple-model filter, with one `inner` filter for each mode of the model."""
+    """The interacting-multiple-model filter, with one filter for each mode of the model.
+
+    - `inner`: the filter of each mode.
+    """
 
     kind: ClassVar[str] = "imm"
     inner: Ekf | Ukf | Mcukf = dataclasses.field(default_factory=Ekf)
@@ -226,11 +245,19 @@ class Imm(AbstractFilterSettings):
 @register
 @dataclasses.dataclass(frozen=True)
 class Particle(AbstractFilterSettings):
-    """The particle filter.
+    """The particle filter. A learned likelihood is a setting of the model.
 
-    `belief` is the density of losses and metrics: a mixture of Gaussians (the paper's dPF-M), or
-    one Gaussian (dPF-G) with the covariance of that mixture, which is never singular. A learned
-    likelihood is a setting of the model.
+    - `num_particles`, `num_test_particles`: the number of particles in training and validation, and
+      in tests.
+    - `belief`: the density of losses and metrics: a mixture of Gaussians (the paper's dPF-M), or
+      one Gaussian (dPF-G) with the covariance of that mixture, which is never singular.
+    - `kernel_std`: the standard deviation of a particle's kernel in every component.
+    - `kernel_width`: the start of the part of the kernel that grows with the spread of the
+      particles, in units of Silverman's rule; 0 for none.
+    - `learned_kernel`: train the kernel.
+    - `soft_resampling`: the share of the uniform distribution in soft resampling.
+    - `resample_every`: the number of steps between two resamplings.
+    - `whiten_noise`: whiten the sampled process noise, as in the paper.
     """
 
     kind: ClassVar[str] = "particle"
@@ -293,7 +320,12 @@ class Particle(AbstractFilterSettings):
 @register
 @dataclasses.dataclass(frozen=True)
 class Lstm(AbstractFilterSettings):
-    """The recurrent baseline, a network instead of a filter."""
+    """The recurrent baseline, a network instead of a filter.
+
+    - `num_layers`, `hidden_size`: the number of LSTM layers, and the size of each.
+    - `residual`: predict the change of the state.
+    - `std`: the standard deviation of the belief before training.
+    """
 
     kind: ClassVar[str] = "lstm"
     num_layers: int = 1

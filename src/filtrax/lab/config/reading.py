@@ -80,7 +80,7 @@ def as_dict(config: Any) -> dict[str, Any]:
     kind = getattr(type(config), "kind", None)
     named = {} if kind is None else {"kind": kind}
     return named | {
-        field.name: _plain(getattr(config, field.name))
+        field.name: plain(getattr(config, field.name))
         for field in dataclasses.fields(config)
         if field.init
     }
@@ -96,7 +96,7 @@ def completed(mapping: Mapping[str, Any], config: Any) -> dict[str, Any]:
         value = getattr(config, field.name)
         if field.name not in found:
             if field.default is not dataclasses.MISSING:
-                found[field.name] = _plain(field.default)
+                found[field.name] = plain(field.default)
         elif dataclasses.is_dataclass(value) and isinstance(found[field.name], Mapping):
             found[field.name] = completed(found[field.name], value)
         elif isinstance(value, tuple) and all(map(dataclasses.is_dataclass, value)):
@@ -207,9 +207,10 @@ def _index(place: list[Any], part: str, parents: Sequence[str]) -> int:
     return int(part)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Returns a setting as dicts, lists and values that a file can hold."""
     if dataclasses.is_dataclass(value):
         return as_dict(value)
     if isinstance(value, tuple):
-        return [_plain(entry) for entry in value]
+        return [plain(entry) for entry in value]
     return "none" if value is None else value

@@ -23,7 +23,8 @@ _OF_THE_TASK: Any = None
 class TermSettings:
     """An additional term of a stage's objective: its name and weight.
 
-    Names are those of the task's `terms`, and "likelihood", which pretrains a learned likelihood.
+    - `name`: one of the task's `terms`, or "likelihood", which pretrains a learned likelihood.
+    - `weight`: the factor of the term.
     """
 
     name: str
@@ -34,6 +35,7 @@ class TermSettings:
 class StageSettings:
     """One stage of training. The defaults are the recipe of `docs/training.md`.
 
+    - `name`: the name of the stage in records and reports.
     - `objective`: "filter" trains through the filter; "sensor", "process" and "likelihood" train
       single parts on single readings or steps.
     - `loss`: the loss of the objective "filter".
@@ -43,6 +45,7 @@ class StageSettings:
     - `perturbed`: draw initial states from the prior.
     - `learning_rates`: candidates; the best by validation loss is kept.
     - `warmup_steps`, `decay`: the schedule of the learning rate; "cosine" decays to zero.
+    - `clip_norm`: the largest norm of a gradient; longer ones are shortened to it.
     - `sensor_warmup`, `sensor_weight`: for this fraction of the stage, the negative log
       likelihood of measurements is added to the loss with this weight, so that the filter does
       not learn to ignore them.
@@ -127,8 +130,14 @@ class StartSettings:
 class Experiment:
     """All settings of a training run.
 
-    By default `name` is the kind of the task, and `model` has the default settings of the task's
-    model.
+    - `name`: the name of the run, and of its folder below runs/; by default the kind of the task.
+    - `seed`: the first seed of weights, perturbations and random numbers of filters.
+    - `num_seeds`: the number of members that train at once, with consecutive seeds.
+    - `task`: the data.
+    - `model`: the settings of the task's model; by default those that it has by itself.
+    - `filter`: the filter.
+    - `start`: the run to start from, if any.
+    - `stages`: the stages of training, in order.
     """
 
     name: str = dataclasses.field(default=_OF_THE_TASK, metadata=follows("task"))

@@ -46,8 +46,16 @@ class DiscModel(AbstractModelSettings):
     Standard deviations are in pixels. The floors reflect the accuracy of images, which is limited
     by whole pixels.
 
-    The sensor is the paper's network, a `KeypointNetwork`, or the `ReferenceSensor`, which knows
-    the target's pixel. The process noise "true" is that of the data, and is not trained.
+    - `process`: a "learned" network that adds to the state, or the "analytical" true process.
+    - `process_noise`: Q from the state by a network ("heteroscedastic"), or "constant" but learned,
+      or "true", which is that of the data and is not trained.
+    - `sensor`: the "paper" network, a `KeypointNetwork` ("keypoints"), or the `ReferenceSensor`
+      ("reference"), which knows the target's pixel.
+    - `sensor_noise`: R from the image by a network ("heteroscedastic"), or "constant" but learned.
+    - `covariance`: the shape of Q and R.
+    - `likelihood`: the likelihood of particle filters; a "learned" one sees the encoded image.
+    - `process_std`, `sensor_std`: the standard deviations of Q and R before training.
+    - `process_floor`, `sensor_floor`: the standard deviations that Q and R cannot go below.
     """
 
     process: Literal["learned", "analytical"] = "learned"

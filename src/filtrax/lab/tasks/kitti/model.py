@@ -77,6 +77,9 @@ class KittiModel(AbstractModelSettings):
     - `sensor`: "paper" has convolutions on an image and its difference from the previous one.
       "matching" has dense layers on displacements of cells, for few training images. "flow" is
       optical flow with a learned correction and noise.
+    - `covariance`: the shape of Q and R.
+    - `process_stds`, `sensor_stds`: the standard deviations of Q and R before training.
+    - `process_floors`, `sensor_floors`: the standard deviations that Q and R cannot go below.
     - `dropout`: the fraction of inputs of the sensor's dense layers that is dropped in training;
       ignored with "flow".
     - `precision`: the precision of images and activations in the paper's convolutions.

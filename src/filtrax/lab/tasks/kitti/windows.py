@@ -111,6 +111,8 @@ class Fold:
 
     Validation windows are drawn from the training drives, too, and may overlap training windows,
     as in the paper.
+
+    - `test`: the name of the drive to test on.
     """
 
     kind: ClassVar[str] = "fold"
@@ -141,6 +143,9 @@ class Frames:
     """One drive cut in time, so that no frame is in two splits.
 
     Each split is a range of frames [first, stop).
+
+    - `sequence`: the name of the drive.
+    - `train`, `validation`, `test`: the range of frames of each split.
     """
 
     kind: ClassVar[str] = "frames"
@@ -171,7 +176,11 @@ class Frames:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Frames of one drive, to test models that were trained on other data."""
+    """Frames of one drive, to test models that were trained on other data.
+
+    - `sequence`: the name of the drive.
+    - `frames`: the range of frames [first, stop).
+    """
 
     kind: ClassVar[str] = "part"
     sequence: str = "00"

@@ -91,6 +91,8 @@ class PushingModel(AbstractModelSettings):
       and is not trained.
     - `sensor`: the paper's networks, or "reference", which reads all visible quantities with an
       accuracy of a pixel.
+    - `covariance`: the shape of Q and R.
+    - `process_stds`, `sensor_stds`: the standard deviations of Q and R before training.
     - `likelihood`: a "learned" one sees an encoding of the image, and the predicted observation.
     - `encoding`: the encoding of the image in measurements, "none" or the input of a "recurrent"
       network.
