@@ -166,3 +166,20 @@ def test_filters_are_their_equations(path):
             first = node.body[1 if ast.get_docstring(node) and len(node.body) > 1 else 0]
             lines = node.end_lineno - first.lineno + 1
             assert lines <= 30, f"{node.name} has {lines} lines"
+
+
+MAY_NAME_KITTI = (
+    "lab/tasks/kitti/",
+    "lab/tasks/builtin.py",  # the list of tasks
+    "cli/data/",  # reads and describes its recordings
+    "lab/reproduction/display/",  # the order and the curves of tables, whose names they are
+    "poses.py",  # its file format
+    "metrics/odometry.py",  # who introduced a metric
+)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_task_is_known_to_itself_alone(path):
+    """Rejects a branch on one task, which a task of a user's own could not have."""
+    if not path.relative_to(ROOT).as_posix().startswith(MAY_NAME_KITTI):
+        assert "kitti" not in path.read_text(encoding="utf-8").lower()

@@ -132,7 +132,7 @@ class AbstractTask(abc.ABC):
     Tasks are frozen dataclasses, whose fields can be set in configuration files.
     """
 
-    # What every task has.
+    # Every task has these.
 
     kind: ClassVar[str]
     """The name of the task in configuration files."""
@@ -153,7 +153,7 @@ class AbstractTask(abc.ABC):
     def build(self, settings: Any, *, key: Key) -> StateSpaceModel:
         """Builds a model with fresh networks; `settings` is an instance of `model_settings`."""
 
-    # What may be said of the data besides.
+    # The data, besides.
 
     num_train: Any = None
     """The number of sequences to train on; None if it is unknown before the data are read."""
@@ -180,7 +180,7 @@ class AbstractTask(abc.ABC):
         del data, differences
         return {}
 
-    # What models and their training may need.
+    # Models and their training.
 
     model_settings: ClassVar[type[AbstractModelSettings]] = NoSettings
     """The dataclass of the model's settings."""
@@ -225,14 +225,14 @@ class AbstractTask(abc.ABC):
         """
         return self
 
-    # How it is shown.
+    # Reports.
 
     @property
     def drawing(self) -> Drawing:
         """How reports draw its sequences; without it they show numbers over time."""
         return Drawing()
 
-    # What tables of experiments may need.
+    # Tables of experiments.
 
     sets_of_images: ClassVar[int] = 4
     """The number of data sets of images to train on together on a GPU. It should be 1 if a step of
