@@ -164,9 +164,12 @@ def test_an_unknown_kind_leads_to_the_option(own_registry):
     ):
         with pytest.raises(ConfigurationError, match=rf"^{place} .*'blob'.* --plugin MODULE\.$"):
             parse(Experiment, mapping)
-    with pytest.raises(ConfigurationError, match="Did you mean 'disc'") as caught:
-        parse(Experiment, {"task": {"kind": "disk"}})
-    assert "--plugin" not in str(caught.value)
+    # Rejects a name that is close by chance, as "swing" is to "pushing", as the only advice.
+    with pytest.raises(ConfigurationError, match=r"Did you mean 'pushing'\? .* --plugin MODULE\.$"):
+        parse(Experiment, {"task": {"kind": "swing"}})
+    with pytest.raises(ConfigurationError, match="Did you mean 'ekf'") as caught:
+        parse(Experiment, {"filter": {"kind": "imm", "inner": {"kind": "ekff"}}})
+    assert "--plugin" not in str(caught.value)  # only these three can be inner filters
 
 
 @dataclasses.dataclass(frozen=True)

@@ -258,13 +258,14 @@ def _check_choice(key: str, value: Any, choices: Sequence[Any]) -> Any:
 
 
 def _check_kind(key: str, kind: Any, kinds: Sequence[str], extensible: bool) -> None:
-    advice = "If a module of yours registers it, load that with --plugin MODULE."
-    if not kinds:
+    """Refuses an unknown kind; where there may be kinds of a user's own, it says how to load them."""
+    advice = "A module that registers it is loaded by --plugin MODULE."
+    if extensible and not kinds:
         raise ConfigurationError(f"`{key}` must be a registered name, got {kind!r}. {advice}")
     try:
         _check_choice(key, kind, kinds)
     except ConfigurationError as error:
-        if "Did you mean" in str(error) or not extensible:
+        if not extensible:
             raise
         raise ConfigurationError(f"{error} {advice}") from error
 
