@@ -258,7 +258,7 @@ def _check_choice(key: str, value: Any, choices: Sequence[Any]) -> Any:
 
 
 def _check_kind(key: str, kind: Any, kinds: Sequence[str], extensible: bool) -> None:
-    """Refuses an unknown kind; where there may be kinds of a user's own, it says how to load them."""
+    """Refuses an unknown kind, and says how to load kinds of one's own where there may be any."""
     advice = "A module that registers it is loaded by --plugin MODULE."
     if extensible and not kinds:
         raise ConfigurationError(f"`{key}` must be a registered name, got {kind!r}. {advice}")
