@@ -23,6 +23,7 @@ from filtrax.lab import config, plugins, registry
 from filtrax.lab.config.filters import AbstractFilterSettings
 from filtrax.lab.experiments import ensembles
 from filtrax.lab.plugins import PluginError, Shipped
+from filtrax.lab.provenance import provenance
 from filtrax.lab.reproduction.plan import Plan
 from filtrax.lab.reproduction.records import Results
 
@@ -92,7 +93,26 @@ def finished_run():
     Path("run/run.json").write_text(json.dumps(facts))
 
 
-def test_a_run_notes_its_plugin_and_never_imports_it():
+VERBS = (("evaluate", "run"), ("report", "run"), ("train", "--resume", "run"))
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
+def test_a_run_never_imports_its_plugin_and_names_the_command_that_does(verb):
+    finished_run()
+    command = f"`filtrax {' '.join(verb)} --plugin mine_plugin.py`"
+    assert_one_sentence(call(*verb), "The run in run was made with the plugin", command)
+    assert not Path("imported.txt").exists()
+
+
+def test_a_record_has_the_name_and_the_hash_of_each_plugin():
+    assert "plugins" not in provenance(seed=0)
+    plugins.load("mine_plugin.py")
+    digest = hashlib.sha256(MINE.encode()).hexdigest()
+    assert provenance(seed=0)["plugins"] == [{"name": "mine_plugin.py", "sha256": digest}]
+
+
+@pytest.mark.long
+def test_a_run_with_a_plugin_is_trained_evaluated_reported_and_resumed():
     options = ("--plugin", "mine_plugin.py", "--set", "filter.kind=mine", "--out", "run")
     done = call("train", "tiny.toml", *options)
     assert done.exit_code == 0, done.output
@@ -100,11 +120,9 @@ def test_a_run_notes_its_plugin_and_never_imports_it():
     digest = hashlib.sha256(MINE.encode()).hexdigest()
     assert recorded == [{"name": "mine_plugin.py", "sha256": digest}]
     before = tiny_run.content(Path("run"))
-    for verb in (("evaluate", "run"), ("report", "run"), ("train", "--resume", "run")):
+    for verb in VERBS:
         forget()
-        command = f"`filtrax {' '.join(verb)} --plugin mine_plugin.py`"
-        assert_one_sentence(call(*verb), "The run in run was made with the plugin", command)
-        assert not Path("imported.txt").exists()
+        assert_one_sentence(call(*verb), "--plugin mine_plugin.py`")
         done = call(*verb, "--plugin", "mine_plugin.py")
         assert done.exit_code == 0, done.output
         assert "Warning" not in done.stderr
@@ -207,6 +225,8 @@ _, settings = pickle.load(open(sys.argv[1], "rb"))
 print(settings, plugins.loaded()[0].record()["name"], type(settings).build.__code__.co_filename)
 """
     command = [sys.executable, "-c", program, str(sent)]
+    # A worker on the same machine finds another file of that name, which may have changed since.
+    (elsewhere / "mine_plugin.py").write_text("1 / 0")
     done = subprocess.run(command, capture_output=True, text=True, cwd=elsewhere)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Mine(number=5) mine_plugin.py ")
@@ -219,8 +239,7 @@ def test_helpers_get_the_plugins():
     assert options == ["a.py", "b"]
 
 
-@pytest.mark.long
-def test_a_table_of_a_plugin_is_trained_by_several_processes(monkeypatch):
+def write_table():
     base = config.as_dict(tiny_run.EXPERIMENT) | {"filter": {"kind": "mine"}}
     table = {
         "title": "Mine",
@@ -232,10 +251,29 @@ def test_a_table_of_a_plugin_is_trained_by_several_processes(monkeypatch):
         "axes": [{"name": "data", "values": [{"label": "3"}]}],
     }
     Path("mine.toml").write_text(tomli_w.dumps(table))
+
+
+@pytest.mark.long
+def test_a_table_of_a_plugin_is_trained_by_several_processes(monkeypatch):
+    write_table()
     monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.setattr("filtrax.lab.reproduction.executors._any_step", lambda schedule: False)
     options = ("--processes", 2, "--epochs", 1, "--plugin", "mine_plugin.py", "--out", "out")
     assert_one_sentence(call("reproduce", "mine.toml"), "Cell '3' of table 'mine'", "--plugin")
+    done = call("reproduce", "mine.toml", *options)
+    assert done.exit_code == 0, done.output
+    record = json.loads(Path("out/mine/3.json").read_text())
+    assert record["config"]["filter"] == {"kind": "mine", "number": 3}
+    assert record["origin"]["plugins"][0]["name"] == "mine_plugin.py"
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+def test_workers_of_a_real_cluster_get_the_plugin(monkeypatch):
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    write_table()
+    options = ("--executor", "ray", "--epochs", 1, "--plugin", "mine_plugin.py", "--out", "out")
     done = call("reproduce", "mine.toml", *options)
     assert done.exit_code == 0, done.output
     record = json.loads(Path("out/mine/3.json").read_text())

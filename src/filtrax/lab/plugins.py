@@ -66,7 +66,16 @@ def load(name: str) -> Plugin:
     path = Path(name)
     if not path.is_file():
         raise PluginError(f"There is no plugin at {name}: it must be a file or a module.")
-    return _load_source(name, path, path.read_bytes())
+    module, source = _module_of(name), path.read_bytes()
+    known = _LOADED.get(module)
+    if known is not None and known.sha256 == _digest(source):
+        return known
+    if known is not None or _is_another(module, path):
+        raise PluginError(
+            f"The plugin {name} cannot be imported as {module!r}, because another module has that "
+            "name: rename the file."
+        )
+    return _load_source(name, path, source)
 
 
 def loaded() -> tuple[Plugin, ...]:
@@ -128,19 +137,15 @@ def _module_of(name: str) -> str:
     return Path(name).stem if name.endswith(".py") else name
 
 
+def _digest(source: bytes) -> str:
+    return hashlib.sha256(source).hexdigest()
+
+
 def _load_source(name: str, path: Path, source: bytes) -> Plugin:
-    module, digest = _module_of(name), hashlib.sha256(source).hexdigest()
-    known = _LOADED.get(module)
-    if known is not None and known.sha256 == digest:
-        return known
-    if known is not None or _is_another(module, path):
-        raise PluginError(
-            f"The plugin {name} cannot be imported as {module!r}, because another module has that "
-            "name: rename the file."
-        )
+    module = _module_of(name)
     if module not in sys.modules:
         _run(name, module, path, source)
-    _LOADED[module] = Plugin(name, digest, source)
+    _LOADED[module] = Plugin(name, _digest(source), source)
     return _LOADED[module]
 
 
@@ -187,7 +192,7 @@ def _keep(name: str, module: ModuleType) -> Plugin:
     if name not in _LOADED:
         file = getattr(module, "__file__", None)
         content = b"" if file is None else Path(file).read_bytes()
-        _LOADED[name] = Plugin(name, hashlib.sha256(content).hexdigest())
+        _LOADED[name] = Plugin(name, _digest(content))
     return _LOADED[name]
 
 

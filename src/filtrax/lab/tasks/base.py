@@ -229,7 +229,7 @@ class AbstractTask(abc.ABC):
 
     @property
     def drawing(self) -> Drawing:
-        """How reports draw its sequences; without it they show numbers over time."""
+        """How reports draw its sequences; by default as a plane of two components, without images."""
         return Drawing()
 
     # Tables of experiments.
