@@ -229,7 +229,7 @@ class AbstractTask(abc.ABC):
 
     @property
     def drawing(self) -> Drawing:
-        """How reports draw its sequences; by default as a plane of two components, without images."""
+        """How reports draw its sequences; by default as a plane of two components, no images."""
         return Drawing()
 
     # Tables of experiments.
