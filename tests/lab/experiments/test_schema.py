@@ -6,11 +6,13 @@ import tomllib
 from pathlib import Path
 from typing import ClassVar, Literal
 
+import filtrax.lab.config.shipped
 import jsonschema
 import pytest
 
+import filtrax
 from filtrax.lab import register
-from filtrax.lab.config import ConfigurationError, as_dict, find, parse, shipped
+from filtrax.lab.config import ConfigurationError, as_dict, find, packaged, parse, shipped
 from filtrax.lab.config.filters import AbstractFilterSettings, Imm, Ukf
 from filtrax.lab.config.schema import descriptions, schema
 from filtrax.lab.config.settings import Experiment
@@ -151,3 +153,12 @@ def test_configurations_that_come_with_the_package_have_names(monkeypatch, tmp_p
         assert find(Path(path)) == Path(path)
     Path("disc_pf_m").write_text("")
     assert find(Path("disc_pf_m")) == Path("disc_pf_m")
+
+
+def test_the_wheel_has_them_where_they_are_looked_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    forced = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    package, clone = packaged._FOLDERS
+    assert package == Path(filtrax.__file__).parents[1] / forced["configs"]
+    assert clone == ROOT / "configs"
+    assert "configs" in project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]

@@ -1,5 +1,6 @@
 """Configurations: TOML files, and the settings of experiments in them."""
 
+from filtrax.lab.config.packaged import find, shipped
 from filtrax.lab.config.parsing import ConfigurationError, parse
 from filtrax.lab.config.reading import (
     as_dict,
@@ -11,7 +12,6 @@ from filtrax.lab.config.reading import (
     read,
     write,
 )
-from filtrax.lab.config.shipped import find, shipped
 
 __all__ = [
     "ConfigurationError",
