@@ -171,6 +171,7 @@ def test_records_of_another_form_are_no_plugins():
         ("broken.py", "x = 1\ny = (\n", ("broken.py cannot be imported", "SyntaxError")),
         ("failing.py", "\n\n1 / 0\n", ("failing.py", "(line 3)", "ZeroDivisionError")),
         ("lacking.py", "import no_such_package\n", ("lacking.py", "no_such_package")),
+        ("my-own.v2.py", "x = 1\n", ("must be named like a module", "rename the file")),
         ("json.py", "x = 1\n", ("imported as 'json'", "rename the file")),
         (
             "taken.py",

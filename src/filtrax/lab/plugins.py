@@ -5,10 +5,12 @@ file names it. Records say which plugins were loaded, by name and by the hash of
 that a missing or another one can be told.
 """
 
+import atexit
 import dataclasses
 import hashlib
 import importlib
 import importlib.util
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -44,11 +46,6 @@ class Plugin:
     sha256: str
     source: bytes | None = dataclasses.field(default=None, repr=False)
 
-    @property
-    def module(self) -> str:
-        """The name of the module."""
-        return _module_of(self.name)
-
     def record(self) -> dict[str, str]:
         """The entry for records, with no folder of this machine in it."""
         path = Path(self.name)
@@ -67,6 +64,8 @@ def load(name: str) -> Plugin:
     if not path.is_file():
         raise PluginError(f"There is no plugin at {name}: it must be a file or a module.")
     module, source = _module_of(name), path.read_bytes()
+    if not module.isidentifier():
+        raise PluginError(f"The plugin {name} must be named like a module: rename the file.")
     known = _LOADED.get(module)
     if known is not None and known.sha256 == _digest(source):
         return known
@@ -127,7 +126,9 @@ def _received(plugins: Sequence[tuple[str, bytes | None]]) -> Shipped:
             load(name)
         elif _module_of(name) not in _LOADED:
             # A file of its own, so that tracebacks can quote it.
-            path = Path(tempfile.mkdtemp(prefix="filtrax-plugin-"), Path(name).name)
+            folder = tempfile.mkdtemp(prefix="filtrax-plugin-")
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            path = Path(folder, Path(name).name)
             path.write_bytes(source)
             _load_source(name, path, source)
     return Shipped()
@@ -170,7 +171,9 @@ def _run(name: str, module: str, path: Path, source: bytes) -> None:
         exec(compile(source, str(path), "exec"), made.__dict__)
     except BaseException as error:
         del sys.modules[module]
-        raise _failed(name, error) from error
+        if isinstance(error, Exception):
+            raise _failed(name, error) from error
+        raise
 
 
 def _imported(name: str) -> ModuleType:
@@ -196,9 +199,7 @@ def _keep(name: str, module: ModuleType) -> Plugin:
     return _LOADED[name]
 
 
-def _failed(name: str, error: BaseException) -> BaseException:
-    if not isinstance(error, Exception):
-        return error  # Ctrl-C is none of the plugin's errors
+def _failed(name: str, error: Exception) -> PluginError:
     reason = f"{_last_line(error, name)}: {type(error).__name__}: {error}"
     return PluginError(f"The plugin {name} cannot be imported{reason.rstrip('.')}.")
 

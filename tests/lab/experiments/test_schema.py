@@ -6,7 +6,6 @@ import tomllib
 from pathlib import Path
 from typing import ClassVar, Literal
 
-import filtrax.lab.config.shipped
 import jsonschema
 import pytest
 
