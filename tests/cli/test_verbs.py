@@ -142,6 +142,17 @@ def test_the_configuration_can_be_printed_and_used(calls, tmp_path):
     assert read(Experiment, tmp_path / "printed.toml") == Experiment(filter=Particle())
 
 
+def test_a_configuration_that_comes_with_filtrax_is_found_by_its_name(calls, tmp_path):
+    assert call("train", "disc_ukf", "--set", "seed=4").exit_code == 0
+    (_, experiment, folder, _) = calls.pop()
+    assert (experiment.name, experiment.filter.kind, experiment.seed) == ("disc_ukf", "ukf", 4)
+    assert folder == Path("runs/disc_ukf")
+    assert_one_sentence(call("train", "disc_ufk"), "'disc_ufk'", "Did you mean 'disc_ukf'?")
+    (tmp_path / "disc_ukf").write_text('name = "mine"\n')
+    assert call("train", "disc_ukf").exit_code == 0
+    assert calls[0][1].name == "mine"
+
+
 def test_missing_tensorboard_is_said_once(calls, monkeypatch):
     assert "TensorBoard" not in call("train").output
     monkeypatch.setattr(EventLog, "available", staticmethod(lambda: False))
