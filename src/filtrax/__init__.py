@@ -5,8 +5,10 @@ import typing
 
 if typing.TYPE_CHECKING:
     from filtrax import (
+        logs,
         losses,
         metrics,
+        models,
         networks,
         noise,
         plot,
@@ -55,8 +57,10 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "filtrax": (
+        "logs",
         "losses",
         "metrics",
+        "models",
         "networks",
         "noise",
         "plot",

@@ -62,13 +62,25 @@ class StateSpaceModel(eqx.Module):
         check_signature("likelihood", self.likelihood, arguments)
 
     def bind(self, context: Context) -> "StateSpaceModel":
-        """The model for one sequence: each part with a `bind` method is bound to its context."""
-        if context is None:
-            return self
+        """The model for one sequence.
+
+        Each part with a `bind` method is bound to the context, and each with a method
+        `with_process` is handed the process, whose parameters it then shares.
+        """
         # The sensor is handed the context with every reading.
-        parts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        others = {name: bound(p, context) for name, p in parts.items() if name != "sensor"}
-        return StateSpaceModel(sensor=self.sensor, **others)
+        names = [field.name for field in dataclasses.fields(self) if field.name != "sensor"]
+        parts = {name: getattr(self, name) for name in names}
+        if context is not None:
+            parts = {name: bound(part, context) for name, part in parts.items()}
+        parts = {name: _sharing(part, parts["process"]) for name, part in parts.items()}
+        if all(part is getattr(self, name) for name, part in parts.items()):
+            return self
+        return StateSpaceModel(sensor=self.sensor, **parts)
+
+
+def _sharing(part: Any, process: Any) -> Any:
+    """A part with the parameters of the process if it asks for them by `with_process`."""
+    return part.with_process(process) if hasattr(part, "with_process") else part
 
 
 def bound(part: Any, context: Context) -> Any:

@@ -13,11 +13,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from filtrax._checks import as_float, keyword_only
 from filtrax._types import Context, Key
-from filtrax.beliefs import Gaussian
+from filtrax.beliefs import AbstractBelief, Gaussian
+from filtrax.spaces import AbstractSpace, Euclidean
 
 TIMED = ("inputs", "readings", "states", "observed", "labelled")
 """The parts of a trajectory that have a time axis."""
@@ -124,6 +126,62 @@ def subsequence(trajectory: Trajectory, start: int | Int[Array, ""], length: int
     initial = jnp.where(start == 0, trajectory.initial, states[jnp.maximum(start - 1, 0)])
     cut = _map_steps(lambda array: jax.lax.dynamic_slice_in_dim(array, start, length), trajectory)
     return dataclasses.replace(cut, initial=initial)
+
+
+def windows(
+    trajectory: Trajectory,
+    length: int,
+    *,
+    stride: int | None = None,
+    beliefs: AbstractBelief | None = None,
+    space: AbstractSpace = Euclidean(),
+) -> Trajectory:
+    """A data set of windows of a trajectory, `stride` steps apart, or `length` if that is None.
+
+    A window begins at a belief that a run of a filter had before its first step (`beliefs`, the
+    result's), so that a recording without true states can be cut, too. Without `beliefs` it begins
+    at the true state; windows that follow a state that is not labelled are then left out. The first
+    window of all begins at the initial belief. Steps after the last whole window are left out.
+
+    `space` is the model's `state_space`, which beliefs need that are no Gaussians.
+    """
+    count, stride = trajectory.num_steps, length if stride is None else stride
+    if not 1 <= length <= count or stride < 1:
+        raise ValueError(
+            f"`length` must be between 1 and the {count} steps of the trajectory and `stride` at "
+            f"least 1, got {length} and {stride}."
+        )
+    starts = np.arange(0, count - length + 1, stride)
+    means, covariances, known = _beliefs_between_steps(trajectory, beliefs, space)
+    starts = starts[known[starts]]
+    steps = starts[:, None] + np.arange(length)
+    cut = _map_steps(lambda array: jnp.asarray(array)[steps], trajectory)
+    repeat = lambda leaf: jnp.broadcast_to(leaf, (len(starts), *jnp.shape(leaf)))  # noqa: E731
+    return dataclasses.replace(
+        cut,
+        initial=means[starts],
+        initial_covariance=covariances[starts],
+        context=jax.tree.map(repeat, trajectory.context),
+        undefined=jax.tree.map(repeat, trajectory.undefined),
+    )
+
+
+def _beliefs_between_steps(trajectory: Trajectory, beliefs: Any, space: AbstractSpace) -> Any:
+    """Means and covariances before each step, and at which steps they are known."""
+    first, spread = trajectory.initial[None], trajectory.initial_covariance[None]
+    if beliefs is not None:
+        moments = jax.vmap(lambda belief: belief.moments(space))(beliefs)
+        means = jnp.concatenate([first, moments.mean])
+        known = np.ones(len(means), bool)
+        return means, jnp.concatenate([spread, moments.covariance]), known
+    if trajectory.states is None:
+        raise ValueError(
+            "Windows of a trajectory without true states begin at beliefs: give "
+            "`beliefs=run(...).beliefs`."
+        )
+    means = jnp.concatenate([first, trajectory.known_states()[0]])
+    covariances = jnp.broadcast_to(spread, (len(means), *spread.shape[1:]))
+    return means, covariances, np.append(True, trajectory.complete())
 
 
 def random_subsequence(trajectory: Trajectory, length: int, *, key: Key) -> Trajectory:

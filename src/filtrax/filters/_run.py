@@ -170,6 +170,43 @@ def check_sequence(readings: Any, observed: Any, **others: Any) -> None:
             raise ValueError(f"`observed` must be boolean, got {leaf.dtype}.")
     if is_concrete((readings, observed)):
         _check_finite(readings, observed)
+    check_known_numbers("inputs", others.get("inputs"))
+
+
+def check_known_numbers(
+    name: str, tree: Any, axes: tuple[str, ...] = ("step",), known: Any = None
+) -> None:
+    """Raises unless all numbers of arrays are finite, or those that are known by a mask.
+
+    Also raises if double precision goes to single precision and differences between steps are lost,
+    as those of times since 1970 are. `axes` names the leading axes, the last of which is time.
+    """
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        if not is_concrete(leaf) or not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+            continue
+        array, full = np.asarray(leaf), name + jax.tree_util.keystr(path)
+        bad = ~np.isfinite(array) if known is None else ~np.isfinite(array) & known
+        if bad.any():
+            place = tuple(int(number) for number in np.argwhere(bad)[0])
+            names = (*axes, *["component"] * (len(place) - len(axes)))
+            where = ", ".join(f"{axis} {n}" for axis, n in zip(names, place, strict=True))
+            raise ValueError(
+                f"`{full}` must be finite, found {int(bad.sum())} entries that are not, the first "
+                f"in {where}: {array[place]}."
+            )
+        _check_differences(full, array, len(axes) - 1)
+
+
+def _check_differences(name: str, array: np.ndarray, axis: int) -> None:
+    if array.dtype != np.float64 or jnp.result_type(float) == np.float64:
+        return
+    differ = np.diff(array, axis=axis) != 0
+    lost = differ & (np.diff(array.astype(np.float32), axis=axis) == 0)
+    if 2 * lost.sum() > max(differ.sum(), 1):
+        raise ValueError(
+            f"`{name}` loses its differences between steps in single precision, as times since "
+            "1970 do: hand over differences, like the seconds since the step before."
+        )
 
 
 def check_finite_reading(reading: Any, observed: Any) -> None:

@@ -15,14 +15,14 @@ from jaxtyping import Array, Bool, Float, Int
 from filtrax import _hooks
 from filtrax._types import Key
 from filtrax.filters import AbstractFilter
-from filtrax.filters._run import check_sequence
+from filtrax.filters._run import check_known_numbers, check_sequence
 from filtrax.losses import Loss
 from filtrax.state_space import StateSpaceModel
 from filtrax.training.objectives import Objective, filtering
 from filtrax.training.optimizers import comparable
 from filtrax.training.parts import describe, trainable, warn_of_hidden_parameters
 from filtrax.training.step import Augment, Learner, Recipe, update
-from filtrax.trajectory import TIMED, Trajectory
+from filtrax.trajectory import TIMED, Trajectory, known_states
 
 
 class History(eqx.Module):
@@ -217,6 +217,11 @@ def as_data_set(data: Trajectory, model: StateSpaceModel) -> Trajectory:
         lambda leaf: leaf.reshape(-1, *leaf.shape[2:]),
         {name: getattr(data, name) for name in TIMED},
     )
+    axes = ("trajectory", "step")
+    check_known_numbers("data.inputs", data.inputs, axes)
+    if data.states is not None:
+        labels = np.broadcast_to(known_states(data.states, data.labelled)[1], data.states.shape)
+        check_known_numbers("data.states", data.states, axes, known=labels)
     check_sequence(**flat)
     return data
 
