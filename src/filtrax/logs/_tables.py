@@ -188,7 +188,8 @@ def _cells(path: Path, text: str) -> tuple[list[str], list[int], list[list[str]]
     """The header, the rows that hold numbers, and their cells."""
     header: list[str] = []
     rows, cells = [], []
-    lines = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
+    # Strict: a quote that is never closed is an error, and does not swallow the rows behind it.
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
     try:
         for line in lines:
             if not any(cell.strip() for cell in line):

@@ -176,8 +176,8 @@ class PlanarImu(AbstractMotion):
         angles = state[2] + rate * dt * nodes
         cos, sin = jnp.cos(angles), jnp.sin(angles)
         world = jnp.stack([a * cos - b * sin, a * sin + b * cos])  # at the nodes
-        velocity = state[3:5] + dt * (world * weights).sum(1)
-        moved = dt * state[3:5] + dt**2 * (world * weights * (1 - nodes)).sum(1)
+        velocity = state[3:5] + dt * (world @ weights)
+        moved = dt * state[3:5] + dt**2 * (world @ (weights * (1 - nodes)))
         heading = state[2:3] + dt * rate
         return jnp.concatenate([state[:2] + moved, heading, velocity, state[5:]])
 
