@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from filtrax._checks import check_known
-from filtrax.logs._containers import Message, messages
+from filtrax.logs._containers import Message, brief, messages
 from filtrax.logs._messages import Decoder, types_of
 from filtrax.logs._tables import MOST_ROWS, Table
 
@@ -52,14 +52,14 @@ def _table(source: str, found: list[Message], received: bool, own: Mapping[str, 
         types = types_of(kind, first.definition, own, first.ros1)
         decode = Decoder(types, kind, first.ros1)
     except ValueError as error:
-        raise ValueError(f"{source}: {error}.") from error
+        raise ValueError(f"{source}: {brief(error)}.") from error
     for index, message in enumerate(found):
         try:
             rows.append(decode(message.data))
         except (ValueError, RecursionError, OverflowError) as error:
             advice = "" if own else "; `definitions` takes that of a type that ROS does not have"
             raise ValueError(
-                f"{source}, message {index}: cannot be decoded as {kind}: {error}{advice}."
+                f"{source}, message {index}: cannot be decoded as {kind}: {brief(error)}{advice}."
             ) from error
     times = [_time(row, message, received) for row, message in zip(rows, found, strict=True)]
     return Table(

@@ -34,21 +34,25 @@ class DamagedError(ValueError):
     """A file that is not as its format says."""
 
 
+def brief(error: Exception) -> str:
+    """The message of an error in one line, which may quote what a stranger wrote."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
 def messages(path: Path) -> Iterator[Message]:
     """All messages of a bag: of one file, or of the files in a folder of ROS 2, by name."""
     for file in _files(path):
         try:
             yield from _READERS[file.suffix](file)
-        except (
-            struct.error,
-            IndexError,
-            UnicodeDecodeError,
-            sqlite3.Error,
-            OverflowError,
-        ) as error:
-            raise ValueError(f"{file} is damaged or no {file.suffix} file: {error}.") from error
+        except KeyError as error:
+            raise ValueError(f"{file} has a record without its field {error}.") from error
+        except (struct.error, UnicodeDecodeError, sqlite3.Error, OverflowError) as error:
+            raise ValueError(
+                f"{file} is damaged or no {file.suffix} file: {brief(error)}."
+            ) from error
         except DamagedError as error:
-            raise ValueError(f"{file} {error}.") from error
+            raise ValueError(f"{file} {brief(error)}.") from error
 
 
 def _files(path: Path) -> list[Path]:
@@ -255,7 +259,9 @@ def decompressed(data: bytes, kind: str, size: int | None = None) -> bytes:
     try:
         result = decompress(data, limit + 1)
     except Exception as error:  # each library has errors of its own
-        raise DamagedError(f"has a chunk that cannot be decompressed by {kind}: {error}") from error
+        raise DamagedError(
+            f"has a chunk that cannot be decompressed by {kind}: {brief(error)}"
+        ) from error
     if len(result) > limit:
         raise DamagedError(f"has a chunk of more than the {limit:,} bytes that it may have")
     return result

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from filtrax.logs._containers import brief
+
 LONGEST_DEFINITION = 200_000
 LONGEST_ARRAY = 36
 """Arrays of fixed length become columns up to this one: a covariance of a pose has 36."""
@@ -30,7 +32,7 @@ class Decoder:
     def __init__(self, types: Mapping[str, Any], kind: str, ros1: bool):
         self.types, self.kind, self.ros1 = types, kind, ros1
 
-    def __call__(self, data: bytes) -> dict[str, float]:
+    def __call__(self, data: bytes) -> dict[str, Any]:
         """The numbers of a message, named as in `pose.position.x`; times in nanoseconds."""
         reader = _Reader(data, self.ros1)
         return dict(self._struct(reader, self.kind, "", 0))
@@ -133,7 +135,7 @@ def _base(reader: _Reader, kind: str, name: str) -> Iterator:
         raise ValueError(f"fields of type {kind!r} are not known")
 
 
-def _yaw(prefix: str, kind: str, numbers: Mapping[str, float]) -> Iterator:
+def _yaw(prefix: str, kind: str, numbers: Mapping[str, Any]) -> Iterator:
     if not kind.endswith("/Quaternion"):
         return
     x, y, z, w = (numbers[f"{prefix}.{axis}" if prefix else axis] for axis in "xyzw")
@@ -159,5 +161,5 @@ def types_of(kind: str, text: str, own: Mapping[str, str], ros1: bool) -> dict[s
         for name, definition in own.items():
             types |= get_types_from_msg(definition, name)
     except Exception as error:  # of the parser: what a stranger wrote may be anything
-        raise ValueError(f"the definition of {kind!r} cannot be read: {error}") from error
+        raise ValueError(f"the definition of {kind!r} cannot be read: {brief(error)}") from error
     return types

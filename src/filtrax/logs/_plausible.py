@@ -26,8 +26,8 @@ REASONS = (
 def warn(steps: Any, states: np.ndarray, labelled: np.ndarray) -> None:
     """Warns of sensors whose readings have another unit than the truth lets expect.
 
-    For each component the ratio Σ z ẑ / Σ ẑ² is compared with known ratios of units, where ẑ is
-    what the model expects at the true state. Only steps count at which all is known that matters.
+    For each component the median of z / ẑ is compared with known ratios of units, where ẑ is what
+    the model expects at the true state. Only steps count at which all is known that matters.
     """
     layout = steps.model.observe.layout
     at = _chosen(steps, states, labelled)
@@ -63,20 +63,27 @@ def _warn_of_drives(steps: Any, states: np.ndarray, at: np.ndarray, known: Any) 
     difference = lambda a: np.asarray(jax.vmap(space.difference)(as_float(a), as_float(before)))  # noqa: E731
     expected = difference(_evaluated(steps, _process, before, at))
     moved = difference(states[at])
-    for index in np.flatnonzero(known):
-        p, q = expected[:, index], moved[:, index]
-        if not (p.any() and q.any() and p @ q > 0.5 * np.sqrt((p @ p) * (q @ q))):
-            continue
-        ratio = float(p @ q / (q @ q))
-        for factor, reason in REASONS:
-            if factor / 2 < ratio < factor * 2:
-                columns = ", ".join((*layout.rates, *layout.increments))
-                warnings.warn(
-                    f"The process, driven by {columns}, changes {space.names[index]!r} by "
-                    f"{ratio:.4g} times what the truth says, {reason}; name the unit in `units`.",
-                    LogWarning,
-                    stacklevel=5,
-                )
+    columns = ", ".join((*layout.rates, *layout.increments))
+    for factor, reason in REASONS:
+        ratios = {
+            space.names[index]: _slope(expected[:, index], moved[:, index])
+            for index in np.flatnonzero(known)
+        }
+        wrong = {name: ratio for name, ratio in ratios.items() if factor / 2 < ratio < factor * 2}
+        if wrong:
+            warnings.warn(
+                f"The process, driven by {columns}, changes {', '.join(wrong)} by "
+                f"{next(iter(wrong.values())):.4g} times what the truth says, {reason}; name the "
+                "unit in `units`.",
+                LogWarning,
+                stacklevel=5,
+            )
+
+
+def _slope(expected: np.ndarray, moved: np.ndarray) -> float:
+    """Σ p q / Σ q², or zero where both have little to do with each other."""
+    both, p, q = expected @ moved, expected @ expected, moved @ moved
+    return both / q if both > 0.5 * np.sqrt(p * q) else 0.0
 
 
 def _chosen(steps: Any, states: np.ndarray, labelled: np.ndarray) -> np.ndarray:

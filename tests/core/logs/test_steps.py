@@ -152,7 +152,7 @@ def test_a_layout_by_hand_serves_a_model_by_hand():
         inputs=data.inputs, observed=data.observed,
     )  # fmt: skip
     assert result.info.finite.all()
-    with pytest.raises(TypeError, match="`model` must be made by `filtrax.models.build`"):
+    with pytest.raises(TypeError, match=r"`model` must be made by `filtrax.models.build`"):
         small_log().events(model)
 
 
@@ -171,11 +171,11 @@ def test_steps_that_cannot_be_made_say_why():
                 "odo": {"t": [0.0, 1], "ds": [0, 0], "turn": [0, 0]},
             }
         ).events(model)
-    with pytest.raises(ValueError, match="No reading of .* falls into the time"):
+    with pytest.raises(ValueError, match=r"No reading of .* falls into the time"):
         log.shifted(uwb=100.0, gnss=100.0).events(model)
     with pytest.raises(ValueError, match="needs rows at two times"):
         log.where("odo", lambda odo: odo.times == 1.0).events(model)
-    with pytest.raises(ValueError, match='named as "stream.column"'):
+    with pytest.raises(ValueError, match=r'named as "stream.column"'):
         log.events(Layout(readings={"uwb": ("range",)}, rates=("speed",)))
     with pytest.raises(ValueError, match="must not be called"):
         Log.from_arrays({"dt": {"t": [0.0], "x": [0.0]}}).events(Layout(readings={"dt": ("x",)}))
@@ -215,8 +215,8 @@ def circle_trajectory(log):
     [
         ("range", 1000.0, "column 'range' are 1000 times what the truth .* as millimetres"),
         ("range", 1e-3, "column 'range' are 0.001 times what the truth .* as kilometres"),
-        ("v", 1000.0, "changes 'x' by 1000 times what the truth says, as millimetres"),
-        ("w", 180 / np.pi, "changes 'heading' by 57.3 times what the truth says, as degrees"),
+        ("v", 1000.0, "changes x, y by 1000 times what the truth says, as millimetres"),
+        ("w", 180 / np.pi, "changes heading by 57.3 times what the truth says, as degrees"),
         ("h", 180 / np.pi, "column 'h' are up to 1[78].*, as degrees"),
     ],
 )
