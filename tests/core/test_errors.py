@@ -3,6 +3,9 @@
 Each message must name the argument, what was expected and what came.
 """
 
+import dataclasses
+
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -197,3 +200,36 @@ def test_angles_that_the_space_does_not_have():
 def test_a_start_value_under_its_floor():
     with pytest.raises(ValueError, match=r"under its floor.*0\.1.*0\.04"):
         filtrax.constant_noise([0.1, 1.0], floor=0.04)
+
+
+def test_numbers_of_inputs_that_are_not_finite_are_named_by_step_and_component():
+    inputs = TRAJECTORY.inputs.at[2, 1].set(jnp.nan)
+    with pytest.raises(ValueError, match=r"`inputs` must be finite.*step 2, component 1: nan"):
+        run(inputs=inputs)
+    named = {"dt": jnp.asarray([0.1, 0.1, 0.1, jnp.inf]), "command": TRAJECTORY.inputs}
+    model = model_with(process=lambda state, inputs: drive(state, inputs["command"]))
+    with pytest.raises(ValueError, match=r"`inputs\['dt'\]` must be finite.*step 3: inf"):
+        run(model=model, inputs=named)
+
+
+def test_training_data_that_are_not_finite_are_no_divergence():
+    data = filtrax.trajectory.stack([TRAJECTORY, TRAJECTORY])
+    bad = data.states.at[1, 2, 0].set(jnp.nan)
+    where = r"trajectory 1, step 2, component 0: nan"
+    with pytest.raises(ValueError, match=r"`data\.states` must be finite.*" + where):
+        fit(data=dataclasses.replace(data, states=bad))
+    labelled = jnp.ones((2, 4), bool).at[1, 2].set(False)
+    fit(data=dataclasses.replace(data, states=bad, labelled=labelled), num_steps=1)
+    inputs = data.inputs.at[1, 2, 0].set(jnp.nan)
+    with pytest.raises(ValueError, match=r"`data\.inputs` must be finite.*" + where):
+        fit(data=dataclasses.replace(data, inputs=inputs))
+
+
+def test_times_since_1970_are_refused_where_single_precision_makes_them_one():
+    stamps = 1.7e9 + 0.1 * np.arange(4.0)
+    check = filtrax.filters._run.check_known_numbers
+    check("inputs", {"t": stamps})  # double precision keeps them
+    with jax.enable_x64(False):
+        with pytest.raises(ValueError, match=r"`inputs\['t'\]` loses its differences"):
+            check("inputs", {"t": stamps})
+        check("inputs", {"t": stamps - stamps[0], "constant": np.full(4, 1.7e9)})
