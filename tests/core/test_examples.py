@@ -21,7 +21,8 @@ def numpy_filter(drive, see, mean, covariance, steps, angles):
     means, covariances = [], []
     for known in steps:
         F = jacobian(lambda x, known=known: drive(x, known), mean)
-        mean, covariance = drive(mean, known), F @ covariance @ F.T + known["Q"]
+        Q = known["Q"](mean) if callable(known["Q"]) else known["Q"]
+        mean, covariance = drive(mean, known), F @ covariance @ F.T + Q
         if known["reading"] is not None:
             H = jacobian(lambda x, known=known: see(x, known), mean)
             S = H @ covariance @ H.T + known["R"]
@@ -114,3 +115,100 @@ def test_an_imu_and_wheels_at_two_rates_are_those_of_a_filter_by_hand(capsys):
     expected = numpy_filter(drive, lambda x, known: x[3:4], start, covariance, steps, [])
     assert_same(example["beliefs"], expected)
     assert capsys.readouterr().out
+
+
+def turn_and_drive(x, known):
+    """A pose that drives along an arc of a circle, by the formulas of a circle."""
+    v, w, dt = known["v"], known["w"], known["dt"]
+    after = x[2] + w * dt
+    radius = v / w
+    east, north = radius * (np.sin(after) - np.sin(x[2])), radius * (np.cos(x[2]) - np.cos(after))
+    return np.stack([x[0] + east, x[1] + north, after])
+
+
+def noise_along_an_arc(known, distance_std, drift_std, parts=100):
+    """Q as a sum over short parts of the step, each of which is carried to its end by hand."""
+
+    def covariance(mean):
+        dt, zeros = known["dt"], np.zeros(parts)
+        end = turn_and_drive(mean, known)
+        x, y, heading = turn_and_drive(mean, {**known, "dt": (np.arange(parts) + 0.5) * dt / parts})
+        size = distance_std * abs(known["v"]) ** 0.5
+        ahead = size * np.stack([np.cos(heading), np.sin(heading), zeros])
+        turned = drift_std * np.stack([y - end[1], end[0] - x, zeros + 1])
+        return (ahead @ ahead.T + turned @ turned.T) * dt / parts
+
+    return covariance
+
+
+def steps_of(example, drive, speed, turn, stds):
+    """The steps of a log as a filter by hand takes them."""
+    steps, (sensor,) = example["steps"], example["steps"].names
+    inputs = steps.inputs
+    for t in range(len(steps)):
+        known = {"dt": inputs["dt"][t], "v": inputs[drive][speed][t], "w": inputs[drive][turn][t]}
+        here = {name: column[t] for name, column in inputs[sensor].items()}
+        reading = steps.readings[0][t].copy() if steps.observed[0][t] else None
+        R = np.diag(np.square(stds))
+        yield {**known, **here, "reading": reading, "R": R}
+
+
+def test_ranges_of_a_log_are_filtered_as_by_hand(capsys):
+    example = runpy.run_path(str(EXAMPLES / "log_ranges.py"))
+    places = dict(zip(example["landmarks"].ids, example["places"], strict=True))
+
+    def see(x, known):
+        dx, dy = places[known["beacon"]] - x[:2]
+        value = 1.05 * np.sqrt(dx**2 + dy**2)[None] + 0.4
+        return value if np.iscomplexobj(x) else value.real
+
+    steps = list(steps_of(example, "odometry", "distance", "turn", [0.2]))
+    for known in steps:
+        known["Q"] = noise_along_an_arc(known, 0.04, 0.01)
+    assert sum(known["reading"] is not None for known in steps) == 398
+    start, covariance = np.asarray(example["data"].initial), np.diag([0.25, 0.25, 0.01])
+    expected = numpy_filter(turn_and_drive, see, start, covariance, steps, [])
+    assert_same(example["beliefs"], expected)
+    errors = example["errors"]
+    assert all(errors[name] < 0.15 for name in ("x", "y", "heading"))
+    assert "range from mm" in capsys.readouterr().out
+
+
+def test_ranges_and_bearings_of_a_log_are_filtered_as_by_hand(capsys):
+    example = runpy.run_path(str(EXAMPLES / "log_landmarks.py"))
+    places = {number: np.array(place) for number, *place in example["trees"]}
+
+    def see(x, known):
+        dx, dy = places[known["tree"]] - x[:2]
+        value = np.stack([np.sqrt(dx**2 + dy**2), atan2(dy, dx) - x[2]])
+        return value if np.iscomplexobj(x) else value.real
+
+    steps = list(steps_of(example, "wheels", "speed", "yaw_rate", [0.1, 0.02]))
+    for known in steps:
+        known["Q"] = noise_along_an_arc(known, 0.02, 0.01)
+    assert (example["steps"].inputs["dt"] == 0).sum() == 1 + 3 * 160
+    start, covariance = np.asarray(example["data"].initial), np.diag([0.25, 0.25, 0.01])
+    expected = numpy_filter(turn_and_drive, see, start, covariance, steps, [1])
+    assert_same(example["beliefs"], expected)
+    assert all(example["errors"][name] < 0.05 for name in ("x", "y", "heading"))
+    assert capsys.readouterr().out
+
+
+def test_three_clocks_of_an_imu_wheels_and_fixes_give_the_truth(capsys):
+    """Rejects a delay or a lever arm with the wrong sign, each of which is 0.8 m here."""
+    example = runpy.run_path(str(EXAMPLES / "log_imu_gnss.py"))
+    beliefs, states = example["beliefs"], np.asarray(example["data"].states)
+    errors = (np.asarray(beliefs.mean) - states)[500:, :2]
+    assert np.sqrt((errors**2).sum(1).mean()) < 0.3
+    np.testing.assert_allclose(beliefs.mean[-1, 5:], [0.2, -0.1, 0.02], atol=0.02)
+    P = np.asarray(beliefs.covariance)[500:, :2, :2]
+    nees = np.einsum("ti,tij,tj->t", errors, np.linalg.inv(P), errors).mean() / 2
+    assert 0.2 < nees < 3
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["log_ranges", "log_landmarks", "log_imu_gnss"])
+def test_a_log_needs_few_lines_from_files_to_beliefs(name):
+    text = (EXAMPLES / f"{name}.py").read_text()
+    lines = text.partition("# From files to beliefs.")[2].strip().splitlines()
+    assert len(lines) <= 25

@@ -49,7 +49,7 @@ def warn(steps: Any, states: np.ndarray, labelled: np.ndarray) -> None:
                     f"{steps.streams[name].source}: readings of column {column!r} {reason}; name "
                     "the unit in `units`.",
                     LogWarning,
-                    stacklevel=4,
+                    stacklevel=3,
                 )
         start += len(columns)
 
@@ -76,7 +76,7 @@ def _warn_of_drives(steps: Any, states: np.ndarray, at: np.ndarray, known: Any) 
                 f"{next(iter(wrong.values())):.4g} times what the truth says, {reason}; name the "
                 "unit in `units`.",
                 LogWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
 
 

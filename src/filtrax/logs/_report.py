@@ -138,20 +138,21 @@ def suspicions(stream: Stream) -> tuple[str, ...]:
 
 
 def _angle_suspicions(name: str, column: np.ndarray, unit: str | None) -> list[str]:
+    """Sentences on a column whose unit nobody named."""
+    if unit is not None:
+        return []
     largest = float(np.abs(column).max(initial=0.0))
-    advice = f'if they are degrees, say so: `units={{"{name}": "deg'
-    if unit is None and IN_DEGREES.search(name):
-        return [f'column {name!r} is named after degrees, but read as it is: {advice}"}}`']
-    if unit in (None, "rad") and ANGLES.search(name) and 2 * np.pi * 1.01 < largest <= 360.5:
-        return [
-            f'column {name!r} has angles up to {largest:.4g}, too large for radians: {advice}"}}`'
-        ]
     typical = float(np.quantile(np.abs(column), 0.9)) if len(column) else 0.0
-    if unit in (None, "rad/s") and RATES.search(name) and typical > 10:
-        reason = (
-            f"turns by {typical:.4g} rad/s, that is {np.rad2deg(typical):.0f} degrees per second"
-        )
-        return [f'column {name!r} {reason}: {advice}/s"}}`']
+    advice = lambda unit: f"name its unit in the header, or in `units={{{name!r}: {unit!r}}}`"  # noqa: E731
+    if IN_DEGREES.search(name):
+        return [f"column {name!r} is named after degrees, but read as it is; {advice('deg')}"]
+    if ANGLES.search(name) and 2 * np.pi * 1.01 < largest <= 360.5:
+        reason = f"has angles up to {largest:.4g}, too large for radians"
+        return [f"column {name!r} {reason}; {advice('deg')}"]
+    if RATES.search(name) and typical > 10:
+        degrees = np.rad2deg(typical)
+        reason = f"turns by {typical:.4g} rad/s, that is {degrees:.0f} degrees per second"
+        return [f"column {name!r} {reason}; {advice('deg/s')}"]
     return []
 
 
@@ -171,4 +172,4 @@ def warn(report: Report, sources: Mapping[str, str]) -> None:
                 "they count twice unless `log.without_copies()` drops them."
             )
         for sentence in sentences:
-            warnings.warn(sentence, LogWarning, stacklevel=5)
+            warnings.warn(sentence, LogWarning, stacklevel=4)

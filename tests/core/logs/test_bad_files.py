@@ -76,9 +76,9 @@ def test_clocks_that_never_overlap_are_named_with_their_files(tmp_path):
     [
         ("t", np.arange(50) * 100.0, {}, "100 s apart, as milliseconds"),
         ("t", np.arange(50) * 0.01, {"t": "ms"}, "as seconds that are read as milliseconds"),
-        ("heading", np.linspace(-179, 179, 50), {}, "too large for radians: if they are degrees"),
-        ("gps.yaw", np.linspace(0, 359, 50), {}, "too large for radians: if they are degrees"),
-        ("gyro_z", np.linspace(-90, 90, 50), {}, "degrees per second: if they are degrees"),
+        ("heading", np.linspace(-179, 179, 50), {}, "too large for radians; name its unit"),
+        ("gps.yaw", np.linspace(0, 359, 50), {}, "too large for radians; name its unit"),
+        ("gyro_z", np.linspace(-90, 90, 50), {}, "degrees per second; name its unit"),
         ("tilt_deg", np.linspace(-2, 2, 50), {}, "is named after degrees"),
     ],
 )
