@@ -35,8 +35,7 @@ fixes = np.stack([at("x", gnss), at("y", gnss)]) + arm + 0.5 * rng.normal(size=(
 noise = np.array([[0.05], [0.05], [0.005]]) * rng.normal(size=(3, imu.size))
 ax, ay, gz = np.stack([at("ax", imu) + 0.2, at("ay", imu) - 0.1, at("rate", imu) + 0.02]) + noise
 write("imu.csv", "t [ns],ax,ay,gz [deg/s]", 1e9 * (START + imu), ax, ay, np.rad2deg(gz))
-rolled = at("speed", wheels) + 0.1 * rng.normal(size=wheels.size)
-write("wheels.csv", "t,speed", START + wheels, rolled)
+write("wheels.csv", "t,speed", START + wheels, at("speed", wheels) + rng.normal(0, 0.1, 1174))
 write("gnss.csv", "t,east,north", START + gnss + 0.15, *fixes)
 track = (car[name][::10] for name in ("x", "y", "heading"))
 write("truth.csv", "t,x,y,heading", START + fine[::10], *track)

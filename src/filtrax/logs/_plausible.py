@@ -82,8 +82,8 @@ def _warn_of_drives(steps: Any, states: np.ndarray, at: np.ndarray, known: Any) 
 
 def _slope(expected: np.ndarray, moved: np.ndarray) -> float:
     """Σ p q / Σ q², or zero where both have little to do with each other."""
-    both, p, q = expected @ moved, expected @ expected, moved @ moved
-    return both / q if both > 0.5 * np.sqrt(p * q) else 0.0
+    both, p, q = float(expected @ moved), float(expected @ expected), float(moved @ moved)
+    return both / q if both > 0.5 * (p * q) ** 0.5 else 0.0
 
 
 def _chosen(steps: Any, states: np.ndarray, labelled: np.ndarray) -> np.ndarray:
