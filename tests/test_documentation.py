@@ -121,8 +121,10 @@ def test_relative_links_lead_somewhere(page):
     "module",
     [
         filtrax,
+        filtrax.logs,
         filtrax.losses,
         filtrax.metrics,
+        filtrax.models,
         filtrax.plot,
         filtrax.networks,
         filtrax.noise,
