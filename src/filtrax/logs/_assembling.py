@@ -138,6 +138,13 @@ def reported(
     return Report(reports)
 
 
+def read_findings(report: Report) -> dict[str, dict[str, Any]]:
+    """Findings of a report that were made while files were read."""
+    names = ("unsorted", "jump", "jump_row", "missing", "text", "converted")
+    streams = report.streams.items()
+    return {stream: {name: getattr(found, name) for name in names} for stream, found in streams}
+
+
 def _check_overlap(streams: Mapping[str, Stream]) -> None:
     spans = {n: (int(s.nanoseconds[0]), int(s.nanoseconds[-1])) for n, s in streams.items()}
     for name, (first, last) in spans.items():

@@ -9,10 +9,13 @@ import numpy as np
 from filtrax._checks import check_known
 from filtrax.logs._containers import Message, brief, messages
 from filtrax.logs._messages import Decoder, types_of
-from filtrax.logs._tables import MOST_ROWS, Table
+from filtrax.logs._tables import Table
 
 CLOCK = "time"
 STAMP = "header.stamp"
+
+MOST_BYTES = 2**32
+"""Bytes of all messages that are kept: 4 GiB are a day of an IMU at 100 Hz."""
 
 
 def read_bag(
@@ -27,13 +30,17 @@ def read_bag(
         raise ValueError("`topics` must name at least one topic, got none.")
     wanted: dict[str, list[Message]] = {topic: [] for topic in topics.values()}
     others: set[str] = set()
+    size = 0
     for message in messages(path):
-        if message.topic in wanted:
-            wanted[message.topic].append(message)
-            if len(wanted[message.topic]) > MOST_ROWS:
-                raise ValueError(f"{path} has more than {MOST_ROWS:,} messages of {message.topic}.")
-        else:
+        if message.topic not in wanted:
             others.add(message.topic)
+            continue
+        wanted[message.topic].append(message)
+        size += len(message.data)
+        if size > MOST_BYTES:
+            raise ValueError(
+                f"{path} has more than {MOST_BYTES:,} bytes of messages of {[*wanted]}: split it."
+            )
     missing = [topic for topic, found in wanted.items() if not found]
     check_known(
         f"{path}, topics must have messages", missing, sorted({*wanted} - {*missing} | others)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
+from filtrax.logs._report import clock_findings
 from filtrax.logs._steps import Layout, Steps, find, split_name
 from filtrax.logs._stream import SECOND, Stream, wrapped
 
@@ -117,7 +118,24 @@ def _readings(streams: Mapping[str, Stream], layout: Layout) -> _Rows:
             "clocks."
         )
     order = np.lexsort((row, sensor, nanoseconds))
+    notes += _gaps(streams, layout, first, last)
     return _Rows(nanoseconds[order], sensor[order], row[order], notes)
+
+
+def _gaps(streams: Mapping[str, Stream], layout: Layout, first: int, last: int) -> list[str]:
+    """Sentences on gaps in what drives the process."""
+    notes = []
+    for name in layout.drives:
+        stamps = streams[name].nanoseconds
+        inside = streams[name].taken((stamps >= first) & (stamps <= last))
+        gaps = clock_findings(inside)["gaps"] if len(inside) else ()
+        if gaps:
+            longest = max(length for _, length in gaps)
+            notes.append(
+                f"{name} has {len(gaps)} gaps, the longest of {longest:.4g} s; lines were drawn "
+                "over them"
+            )
+    return notes
 
 
 def _with_ticks(rows: _Rows, ticks: Int[np.ndarray, " n"]) -> _Rows:

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 
 from filtrax._checks import check_known
 from filtrax.logs import _bags
-from filtrax.logs._assembling import Columns, Paths, assembled, paths_of, reported
+from filtrax.logs._assembling import Columns, Paths, assembled, paths_of, read_findings, reported
 from filtrax.logs._events import events, on_grid
 from filtrax.logs._report import Report
 from filtrax.logs._steps import Layout, Steps
@@ -19,7 +19,7 @@ from filtrax.logs._stream import SECOND, Stream
 from filtrax.logs._tables import read_csv, read_parquet, table_of
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Log:
     """A recording of several streams, sorted by time and in SI units.
 
@@ -38,7 +38,7 @@ class Log:
     """
 
     streams: Mapping[str, Stream]
-    report: Report = dataclasses.field(default=Report({}), compare=False)
+    report: Report = dataclasses.field(default_factory=lambda: Report({}))
 
     @classmethod
     def from_csv(
@@ -260,7 +260,7 @@ class Log:
 
     def _with(self, streams: Mapping[str, Stream]) -> "Log":
         both = {**self.streams, **streams}
-        return Log(both, reported(both))
+        return Log(both, reported(both, read_findings(self.report)))
 
     def _check(self, what: str, names: Any) -> None:
         check_known(what, [name for name in names if name not in self.streams], [*self.streams])

@@ -59,7 +59,7 @@ class Layout:
         return tuple(dict.fromkeys(split_name(name)[0] for name in self.rates + self.increments))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Steps:
     """The steps of a filter over a log, in double precision.
 

@@ -11,7 +11,7 @@ from filtrax._checks import check_known
 SECOND = 10**9
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Stream:
     """Rows of named numbers in SI units, sorted by time.
 

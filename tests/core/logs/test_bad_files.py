@@ -26,6 +26,8 @@ BAD = {
     "infinite": ("t,x\n0,1\n1,-inf\n", r"column 'x', row 3: numbers must be finite, found -inf"),
     "infinite_clock": ("t,x\n0,1\ninf,2\n", r"column 't', row 3: a time"),
     "huge_clock": ("t,x\n0,1\n1e300,2\n", r"column 't', row 3: a time beyond 292 years"),
+    "endless_clock": ("t,x\n0,1\n1e999999999,2\n", r"column 't', row 3: a time"),
+    "tiny_clock": ("t,x\n0,1\n1_0,2\n", r"column 't', row 3: a time must stand here"),
     "ragged_short": ("t,x,y\n0,1,2\n1,2\n", r"row 3: .* 3 cells .* found 2; .* column 'y'"),
     "ragged_long": ("t,x\n0,1\n1,2,3\n", r"bad\.csv, row 3: .* 2 cells of the header, found 3"),
     "twice_the_same_name": ("t,x,x\n0,1,2\n", r"bad\.csv, columns must have distinct .* \['x'\]"),

@@ -84,6 +84,15 @@ def test_rates_are_means_of_the_lines_between_their_rows(on_grid):
     np.testing.assert_allclose(steps.inputs["odo"]["ds"] * dt, exact, atol=2e-6)
 
 
+def test_gaps_in_what_drives_the_process_are_told():
+    t = np.delete(0.1 * np.arange(100), slice(40, 60))
+    parts = {"odo": {"t": t, "ds": t, "turn": t}, "gnss": {"t": t, "e": t, "n": t}}
+    model = models.build(driven(), {"gnss": sensors()["gnss"]})
+    log = Log.from_arrays(parts)
+    assert "odo has 1 gaps, the longest of 2.1 s" in log.events(model).note
+    assert log.split_at(5.0)[0].events(model).note == ""
+
+
 def test_a_grid_loses_no_reading_and_says_what_it_moved_or_merged():
     log, model = small_log(), models.build(driven(), sensors())
     steps = log.grid(model, 1.0)
