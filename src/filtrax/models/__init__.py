@@ -14,6 +14,7 @@ from filtrax.models._motions import (
     ConstantVelocity,
     Unicycle,
 )
+from filtrax.models._naming import parameter_names
 from filtrax.models._noise import Accumulated, TiedNoise, per_metre, per_second, tied_noise
 from filtrax.models._parameters import RandomWalk
 from filtrax.models._quantities import (
@@ -60,6 +61,7 @@ __all__ = [
     "Velocity",
     "YawRate",
     "build",
+    "parameter_names",
     "per_metre",
     "per_second",
     "tied_noise",

@@ -48,7 +48,7 @@ class MotionProcess(eqx.Module):
         motion = self.motion
         for number, name in enumerate(self.walking):
             value = state[self.size + number]
-            motion = eqx.tree_at(lambda m, n=name: getattr(m, n), motion, value, is_leaf=_is_walk)
+            motion = eqx.tree_at(lambda m, n=name: getattr(m, n), motion, value, is_leaf=_is_none)
         return motion
 
     def __call__(self, state: State, inputs: Inputs) -> State:
@@ -203,7 +203,11 @@ def build(motion: AbstractMotion, sensors: Mapping[str, Sensor]) -> StateSpaceMo
         motion.increments,
     )
     assert motion.noise is not None
-    bare = eqx.tree_at(lambda m: m.noise, motion, None, is_leaf=lambda leaf: isinstance(leaf, dict))
+    # The process keeps neither noise nor walks: others have them, and nothing is trained twice.
+    gone = ("noise", *walking)
+    bare = eqx.tree_at(
+        lambda m: [getattr(m, name) for name in gone], motion, [None] * len(gone), is_leaf=_is_taken
+    )
     return StateSpaceModel(
         process=MotionProcess(bare, walking),
         process_noise=MotionNoise(dict(motion.noise), tuple(walks), len(names)),
@@ -267,6 +271,14 @@ def _attached(process: MotionProcess | None) -> MotionProcess:
             "Noise and observation of a motion need its process: call them on `model.bind(None)`."
         )
     return process
+
+
+def _is_none(leaf: Any) -> bool:
+    return leaf is None
+
+
+def _is_taken(leaf: Any) -> bool:
+    return isinstance(leaf, dict | RandomWalk)
 
 
 def _is_walk(leaf: Any) -> bool:

@@ -7,11 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from filtrax._given import given
 from filtrax._types import Inputs, Scalar, State
 from filtrax.models._motions import NODES, WEIGHTS, AbstractMotion, Body, arc, direction
 from filtrax.models._noise import safe_root
-from filtrax.models._parameters import as_noise, parameter
+from filtrax.models._parameters import as_noise, optional
 from filtrax.noise import AbstractNoise
 
 
@@ -32,8 +31,8 @@ class DrivenPose(AbstractMotion):
     - `turn_std`: the error of the heading after one metre, in radians.
     - `slip_std`: the motion to the side after one metre, in metres.
     - `drift_std`: the error of the heading after one second, in radians.
-    - `speed_scale`, `turn_scale`, `turn_bias`: a, c and b, to be learned unless they are given; the
-      bias may be a `RandomWalk`, which adds the state "turn_bias".
+    - `speed_scale`, `turn_scale`, `turn_bias`: a, c and b, to be learned unless they are given. The
+      bias may be a `RandomWalk`, which adds the state "turn_bias". Without them a, c = 1 and b = 0.
     """
 
     noise: dict[str, AbstractNoise] | None
@@ -53,9 +52,9 @@ class DrivenPose(AbstractMotion):
         turn_std: Any = None,
         slip_std: Any = None,
         drift_std: Any = None,
-        speed_scale: Any = given(1.0),  # noqa: B008
-        turn_scale: Any = given(1.0),  # noqa: B008
-        turn_bias: Any = given(0.0),  # noqa: B008
+        speed_scale: Any = None,
+        turn_scale: Any = None,
+        turn_bias: Any = None,
     ):
         self.columns, self.are_increments = (speed, turn), increments
         named = {"distance": distance_std, "turn": turn_std, "slip": slip_std, "drift": drift_std}
@@ -66,9 +65,9 @@ class DrivenPose(AbstractMotion):
                 "`drift_std`: without noise a filter believes odometry for ever."
             )
         self.noise = {name: as_noise(f"{name}_std", std, 1) for name, std in used.items()}
-        self.speed_scale = parameter("speed_scale", speed_scale, [()])
-        self.turn_scale = parameter("turn_scale", turn_scale, [()])
-        self.turn_bias = parameter("turn_bias", turn_bias, [()])
+        self.speed_scale = optional("speed_scale", speed_scale, [()])
+        self.turn_scale = optional("turn_scale", turn_scale, [()])
+        self.turn_bias = optional("turn_bias", turn_bias, [()])
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -89,7 +88,11 @@ class DrivenPose(AbstractMotion):
     def _driven(self, inputs: Inputs) -> tuple[Scalar, Scalar]:
         """Speed and turn rate, as calibrated."""
         speed, turn = (column_of(inputs, name) for name in self.columns)
-        return self.speed_scale * speed, self.turn_scale * turn + self.turn_bias
+        if self.speed_scale is not None:
+            speed = self.speed_scale * speed
+        if self.turn_scale is not None:
+            turn = self.turn_scale * turn
+        return speed, turn if self.turn_bias is None else turn + self.turn_bias
 
     def flow(self, state: State, inputs: Inputs, dt: Scalar) -> State:
         speed, rate = self._driven(inputs)

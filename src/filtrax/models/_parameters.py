@@ -41,6 +41,11 @@ def parameter(name: str, value: Any, shapes: Sequence[tuple[int, ...]]) -> Any:
     return array
 
 
+def optional(name: str, value: Any, shapes: Sequence[tuple[int, ...]]) -> Any:
+    """The same, or None for a number that is not there."""
+    return None if value is None else parameter(name, value, shapes)
+
+
 def as_noise(name: str, std: Any, size: int) -> AbstractNoise:
     """Noise of one standard deviation for all components, of one for each, or noise itself.
 

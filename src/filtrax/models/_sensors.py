@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from filtrax._types import Context, Inputs, Key, Observation, State
 from filtrax.models._motions import AbstractMotion, Body
-from filtrax.models._parameters import RandomWalk, as_noise, parameter
+from filtrax.models._parameters import RandomWalk, as_noise, optional
 from filtrax.models._quantities import AbstractQuantity, Landmarks, columns_of, turned
 from filtrax.noise import AbstractNoise
 from filtrax.sensors import Measurement
@@ -66,9 +66,6 @@ class Sensor(eqx.Module):
         shapes = [(), (size,)]
         if landmarks is not None and size == 1:
             shapes.append((len(landmarks.ids),))
-        optional = lambda name, value, shapes: (  # noqa: E731
-            None if value is None else parameter(name, value, shapes)
-        )
         self.bias = optional("bias", bias, shapes)
         self.scale = optional("scale", scale, shapes)
         self.delay = optional("delay", delay, [()])
@@ -113,13 +110,14 @@ class Sensor(eqx.Module):
             return numbers
         return numbers[landmarks.index(fields)]
 
-    def with_bias(self, bias: Float[Array, " z"]) -> "Sensor":
+    def with_bias(self, bias: Float[Array, " z"] | None) -> "Sensor":
         """The sensor with another bias."""
         return eqx.tree_at(lambda s: s.bias, self, bias, is_leaf=_is_optional)
 
     def without_noise(self) -> "Sensor":
-        """The sensor without its noise, which another part of the model has."""
-        return eqx.tree_at(lambda s: s.noise, self, None, is_leaf=_is_optional)
+        """The sensor without its noise and a bias that walks, which other parts of a model have."""
+        bare = eqx.tree_at(lambda s: s.noise, self, None, is_leaf=_is_optional)
+        return bare.with_bias(None) if isinstance(self.bias, RandomWalk) else bare
 
 
 class StreamSensor(eqx.Module):

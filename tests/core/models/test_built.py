@@ -145,3 +145,32 @@ def test_readings_that_are_simulated_have_the_noise_of_their_sensors():
     expected = jax.vmap(bound.observe)(drawn.states, data.inputs)
     errors = np.asarray(jnp.concatenate(drawn.readings, 1) - expected)
     np.testing.assert_allclose(errors.std(0), [0.1, 0.2, 0.2], rtol=0.1)
+
+
+def test_names_of_parameters_are_all_that_may_be_trained():
+    """Rejects a number that training changes and no table would show."""
+    motion = models.DrivenPose(
+        *("odo.v", "odo.w"),
+        **{"distance_std": 0.05, "drift_std": filtrax.given(0.02), "speed_scale": 1.0},
+        turn_bias=models.RandomWalk(0.01),
+    )
+    sensors = {
+        "uwb": models.Sensor(models.Range(LANDMARKS), "range", std=0.1, bias=[0.5, 0.1, 0.2]),
+        "gnss": models.Sensor(
+            models.Position(), ("e", "n"), std=[0.2, 0.3], bias=models.RandomWalk(0.1), delay=0.1
+        ),
+    }
+    model = models.build(motion, sensors)
+    names = models.parameter_names(model)
+    assert set(names) == {
+        *("distance", "speed_scale", "turn_bias.walk", "uwb.std", "uwb.bias"),
+        *("gnss.std", "gnss.delay", "gnss.bias.e.walk", "gnss.bias.n.walk"),
+    }
+    trainable = filtrax.training.parts.trainable
+    everything = trainable(None, model, ["model"])
+    assert jax.tree.leaves(trainable(None, model, list(names.values()))) == jax.tree.leaves(
+        everything
+    )
+    bias = trainable(None, model, [names["uwb.bias"]])[1]
+    assert bias.observe.sensors[0].bias
+    assert sum(jax.tree.leaves(bias)) == 1
