@@ -12,6 +12,7 @@ from filtrax._checks import as_float, check_known
 from filtrax.beliefs import Gaussian
 from filtrax.logs import _plausible
 from filtrax.logs._stream import SECOND, Stream
+from filtrax.spaces import Space
 from filtrax.trajectory import Trajectory
 
 Prior = Gaussian | Mapping[str, float | tuple[float, float]]
@@ -31,6 +32,7 @@ class Layout:
     - `fields`: further columns of a reading that a sensor uses, like the number of a beacon.
     - `allowed`: the values that fields may have, if there are only some.
     - `angles`: columns of readings that are angles, in radians.
+    - `state_space`: the space of the state, by whose names truth and prior are given.
     """
 
     readings: Mapping[str, tuple[str, ...]]
@@ -39,6 +41,7 @@ class Layout:
     fields: tuple[str, ...] = ()
     allowed: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     angles: tuple[str, ...] = ()
+    state_space: Space | None = None
 
     @classmethod
     def of(cls, model: Any) -> "Layout":
@@ -90,6 +93,16 @@ class Steps:
     def __len__(self) -> int:
         return len(self.nanoseconds)
 
+    @property
+    def _space(self) -> Space:
+        space = self.model.state_space
+        if not isinstance(space, Space):
+            raise ValueError(
+                "Truth and prior by name need a space with names: give `state_space` of the "
+                "layout, or a Gaussian as the prior and no truth."
+            )
+        return space
+
     def states(
         self, truth: Mapping[str, str], *, largest_gap: float | None = None
     ) -> Float[np.ndarray, "t x"]:
@@ -99,7 +112,7 @@ class Steps:
         `{"heading": "mocap.yaw"}`. Columns are interpolated, angles the short way round, and never
         extrapolated, nor over more than `largest_gap` seconds.
         """
-        space = self.model.state_space
+        space = self._space
         check_known("`truth` must name components", {*truth} - {*space.names}, space.names)
         states = np.full((len(self), space.size), np.nan)
         for component, name in truth.items():
@@ -137,7 +150,8 @@ class Steps:
         if states is not None:
             labelled = np.isfinite(states)
             states = np.where(labelled, states, 0.0)
-            _plausible.warn(self, states, labelled)
+            if not isinstance(self.model, Layout):
+                _plausible.warn(self, states, labelled)
         return Trajectory(
             belief.mean,
             belief.covariance,
@@ -151,7 +165,7 @@ class Steps:
     def _prior(self, prior: Prior, states: np.ndarray | None) -> Gaussian:
         if isinstance(prior, Gaussian):
             return prior
-        names = self.model.state_space.names
+        names = self._space.names
         check_known("`prior` must name components", {*prior} - {*names}, names)
         missing = [name for name in names if name not in prior]
         if missing:

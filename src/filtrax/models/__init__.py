@@ -17,12 +17,11 @@ from filtrax.models._motions import (
 from filtrax.models._naming import parameter_names
 from filtrax.models._noise import Accumulated, TiedNoise, per_metre, per_second, tied_noise
 from filtrax.models._parameters import RandomWalk
+from filtrax.models._places import Landmarks, PlaceColumns
 from filtrax.models._quantities import (
     AbstractQuantity,
     Bearing,
     Heading,
-    Landmarks,
-    PlaceColumns,
     Position,
     Range,
     RangeBearing,

@@ -12,7 +12,8 @@ from jaxtyping import Array, Float
 from filtrax._types import Context, Inputs, Key, Observation, State
 from filtrax.models._motions import AbstractMotion, Body
 from filtrax.models._parameters import RandomWalk, as_noise, optional
-from filtrax.models._quantities import AbstractQuantity, Landmarks, columns_of, turned
+from filtrax.models._places import Landmarks
+from filtrax.models._quantities import AbstractQuantity, columns_of, turned
 from filtrax.noise import AbstractNoise
 from filtrax.sensors import Measurement
 

@@ -1,5 +1,7 @@
 """Logs as steps of a filter, against what is counted and integrated by hand."""
 
+import dataclasses
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -161,6 +163,11 @@ def test_a_layout_by_hand_serves_a_model_by_hand():
         inputs=data.inputs, observed=data.observed,
     )  # fmt: skip
     assert result.info.finite.all()
+    with pytest.raises(ValueError, match="give `state_space` of the layout"):
+        steps.trajectory({"x": (0.0, 1.0), "y": (0.0, 1.0)})
+    named = dataclasses.replace(layout, state_space=filtrax.Space(("x", "y")))
+    known = small_log().events(named).trajectory({"x": 2.0, "y": (1.0, 3.0)}, truth={"x": "odo.ds"})
+    assert known.initial.tolist() == [9.0, 1.0]
     with pytest.raises(TypeError, match=r"`model` must be made by `filtrax.models.build`"):
         small_log().events(model)
 

@@ -67,6 +67,7 @@ def run(filt, model, data, **options):
     )
 
 
+@pytest.mark.long
 def test_all_filters_run_on_a_log_and_find_the_truth():
     model = model_of()
     data = log_of(bias=0.5).events(model).trajectory(PRIOR, truth=TRUTH)
@@ -116,6 +117,7 @@ def test_gradients_of_the_likelihood_by_all_parameters_are_those_of_differences(
     assert (jnp.abs(gradient) > 1e-6).all()
 
 
+@pytest.mark.long
 def test_training_on_windows_finds_the_bias_and_leaves_landmarks_where_they_are():
     model = model_of()
     data = log_of().events(model).trajectory(PRIOR, truth=TRUTH)

@@ -145,6 +145,7 @@ def test_noise_of_constant_velocity_and_acceleration_is_the_textbooks():
         np.testing.assert_allclose(Q, expected, rtol=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_noise_of_two_steps_is_that_of_one_as_long(name):
     """Rejects noise per step: halving a step must not change what is not known at its end."""
@@ -272,6 +273,10 @@ def test_wrong_arguments_are_refused_with_a_sentence():
         models.Velocity("local")
     with pytest.raises(ValueError, match="`ids` must be distinct"):
         models.Landmarks([1, 1], [[0.0, 0.0], [1.0, 1.0]], "id")
+    with pytest.raises(ValueError, match="`ids` must be below 16,777,216"):
+        models.Landmarks([1, 2**24 + 1], [[0.0, 0.0], [1.0, 1.0]], "id")
+    with pytest.raises(ValueError, match="`positions` must be finite"):
+        models.Landmarks([1], [[0.0, np.nan]], "id")
     with pytest.raises(ValueError, match="`acceleration` must be one standard deviation or 2"):
         models.ConstantVelocity([0.5, 0.5, 0.5])
     with pytest.raises(ValueError, match="at least one sensor"):
