@@ -48,7 +48,7 @@ def assembled(
             name, table, clock, columns.get(name), units, offsets.get(name, 0.0), drop_missing
         )
     report = reported(streams, findings)
-    _report.warn(report, {name: stream.source for name, stream in streams.items()})
+    _report.warn(report, streams)
     _check_overlap(streams)
     return streams, report
 
@@ -71,7 +71,7 @@ def _stream(
     drop_missing: bool,
 ) -> tuple[Stream, dict[str, Any]]:
     """One stream of a table, sorted, converted and without missing numbers; and its findings."""
-    table.check_columns([clock])
+    table.check_columns([clock], "the clock, which `time` names, must be a column")
     unit_of = lambda c: units.get(f"{name}.{c}", units.get(c, table.units.get(c, "")))  # noqa: E731
     unit = unit_of(clock) or "s"
     if unit not in NANOSECONDS:

@@ -77,7 +77,7 @@ def _check_streams(streams: Mapping[str, Stream], layout: Layout) -> None:
         if unknown.size:
             values = sorted({float(value) for value in stream[column][unknown]})
             raise ValueError(
-                f"{stream.source}: column {column!r} must be one of {[*allowed]}, found {values} "
+                f"{stream.file}: column {column!r} must be one of {[*allowed]}, found {values} "
                 f"in {unknown.size} rows, the first at {stream.times[unknown[0]]:.6f} s. Add them "
                 "to the map, or drop these rows by `log.where`."
             )

@@ -46,7 +46,7 @@ def warn(steps: Any, states: np.ndarray, labelled: np.ndarray) -> None:
                 reason = f"are up to {np.abs(z).max():.4g}, {REASONS[2][1]}"
             if reason is not None and not (angle and np.abs(z).max() <= 2 * np.pi * 1.01):
                 warnings.warn(
-                    f"{steps.streams[name].source}: readings of column {column!r} {reason}; name "
+                    f"{steps.streams[name].file}: readings of column {column!r} {reason}; name "
                     "the unit in `units`.",
                     LogWarning,
                     stacklevel=3,

@@ -15,6 +15,14 @@ GAP = 5.0
 
 ANGLES = re.compile(r"(^|[._ ])(heading|yaw|theta|bearing|azimuth|course|psi|phi)($|[._ ])", re.I)
 RATES = re.compile(r"(^|[._ ])(gyro\w*|yaw_?rate|turn_?rate|omega|angular_velocity)($|[._ ])", re.I)
+_WORD = r"(^|[._ ])({})($|[._ 0-9])"
+LARGE = (
+    (_WORD.format("speed|velocity|vel|v|vx|vy|vz"), 150.0, "m/s", "mm/s"),
+    (_WORD.format("acc|acceleration|linear_acceleration|ax|ay|az"), 300.0, "m/s²", "mm/s^2"),
+    (_WORD.format("range|ranges|dist|distance"), 5000.0, "m", "mm"),
+)
+"""Names of columns, a limit that they hardly exceed in a unit, and the unit they have beyond it."""
+
 IN_DEGREES = re.compile(r"_(deg|degrees|dps)$", re.I)
 
 
@@ -133,14 +141,13 @@ def suspicions(stream: Stream) -> tuple[str, ...]:
             "or less have; name the unit of the clock in `units`"
         )
     for name, column in stream.columns.items():
-        sentences += _angle_suspicions(name, column, stream.units.get(name))
+        if name not in stream.units:
+            sentences += _unit_suspicions(name, column)
     return tuple(sentences)
 
 
-def _angle_suspicions(name: str, column: np.ndarray, unit: str | None) -> list[str]:
+def _unit_suspicions(name: str, column: np.ndarray) -> list[str]:
     """Sentences on a column whose unit nobody named."""
-    if unit is not None:
-        return []
     largest = float(np.abs(column).max(initial=0.0))
     typical = float(np.quantile(np.abs(column), 0.9)) if len(column) else 0.0
     advice = lambda unit: f"name its unit in the header, or in `units={{{name!r}: {unit!r}}}`"  # noqa: E731
@@ -153,14 +160,19 @@ def _angle_suspicions(name: str, column: np.ndarray, unit: str | None) -> list[s
         degrees = np.rad2deg(typical)
         reason = f"turns by {typical:.4g} rad/s, that is {degrees:.0f} degrees per second"
         return [f"column {name!r} {reason}; {advice('deg/s')}"]
-    return []
+    return [
+        f"column {name!r} is mostly up to {typical:.4g} {unit}, as {small} that are read as {unit} "
+        f"are; {advice(small)}"
+        for pattern, limit, unit, small in LARGE
+        if re.search(pattern, name, re.I) and typical > limit
+    ]
 
 
-def warn(report: Report, sources: Mapping[str, str]) -> None:
+def warn(report: Report, streams: Mapping[str, Stream]) -> None:
     """Warns of what spoils a filter if it goes unnoticed."""
     for name, found in report.streams.items():
-        source = sources[name]
-        sentences = [f"{source}: {suspicion}." for suspicion in found.suspicions]
+        source, file = streams[name].source, streams[name].file
+        sentences = [f"{file}: {suspicion}." for suspicion in found.suspicions]
         if found.unsorted:
             sentences.append(
                 f"{source}, row {found.jump_row}: the clock went back by {found.jump:.6g} s; "
@@ -168,7 +180,7 @@ def warn(report: Report, sources: Mapping[str, str]) -> None:
             )
         if found.copies:
             sentences.append(
-                f"{source}: {found.copies} rows are copies of the row before them, time included; "
+                f"{file}: {found.copies} rows are copies of the row before them, time included; "
                 "they count twice unless `log.without_copies()` drops them."
             )
         for sentence in sentences:

@@ -33,10 +33,13 @@ class Stream:
         return len(self.nanoseconds)
 
     def __getitem__(self, column: str) -> Float[np.ndarray, " n"]:
-        check_known(
-            f"{self.source}, columns must exist", {column} - {*self.columns}, [*self.columns]
-        )
+        check_known(f"{self.file}, columns must exist", {column} - {*self.columns}, [*self.columns])
         return self.columns[column]
+
+    @property
+    def file(self) -> str:
+        """The file alone, for messages about another column than the clock."""
+        return self.source.partition(", column ")[0]
 
     @property
     def times(self) -> Float[np.ndarray, " n"]:

@@ -41,10 +41,12 @@ class Table:
         """An error about one entry."""
         return ValueError(f"{self.source}, column {column!r}, row {self.rows[index]}: {problem}.")
 
-    def check_columns(self, names: Sequence[str]) -> None:
+    def check_columns(
+        self, names: Sequence[str], what: str = "columns must be in its header"
+    ) -> None:
         """Raises unless there are columns of these names."""
         unknown = [name for name in names if name not in self.columns]
-        check_known(f"{self.source}, columns must be in its header", unknown, [*self.columns])
+        check_known(f"{self.source}, {what}", unknown, [*self.columns])
 
     def is_text(self, column: str) -> bool:
         """True if no cell of a column is a number, and some hold text."""
@@ -125,7 +127,8 @@ class Table:
                 raise self.error(column, index, f"a time must stand here, found {_short(cell)}")
             # A number of a billion digits is not rounded before it is compared.
             if not FIRST <= time <= LAST:
-                raise self.error(column, index, f"a time beyond 292 years, found {_short(cell)}")
+                problem = f"times must be within 292 years of zero, found {_short(cell)}"
+                raise self.error(column, index, problem)
             times[index] = round(time)
         return times, missing
 

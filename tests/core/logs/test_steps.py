@@ -211,7 +211,8 @@ def along_a_circle(**units):
             "wheels": wheels,
             "uwb": {"t": t, "range": scale["range"] * distance, "id": np.full(300, 4.0)},
             "compass": {"t": t, "h": scale["h"] * heading},
-        }
+        },
+        units={"v": "m/s", "range": "m"},  # or so its owner believes
     )
 
 
