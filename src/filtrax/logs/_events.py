@@ -13,6 +13,8 @@ from filtrax.logs._stream import SECOND, Stream, wrapped
 
 RESERVED = ("dt", "stream")
 
+LONGEST_STEP, MOST_STEPS = 10**6, 10**8
+
 
 @dataclasses.dataclass(frozen=True)
 class _Rows:
@@ -41,11 +43,16 @@ def on_grid(
     streams: Mapping[str, Stream], layout: Layout, model: Any, step: float, merge: bool
 ) -> Steps:
     """The steps of `Log.grid`."""
-    if not step > 0:
-        raise ValueError(f"`step` must be a positive number of seconds, got {step}.")
+    if not 1 / SECOND <= step <= LONGEST_STEP:
+        raise ValueError(f"`step` must be between 1e-9 and {LONGEST_STEP} seconds, got {step}.")
     _check_streams(streams, layout)
     rows, width = _readings(streams, layout), round(step * SECOND)
     first, last = _span(streams, layout)
+    if (last - first) // width > MOST_STEPS:
+        raise ValueError(
+            f"`step` must leave at most {MOST_STEPS:,} steps, but {(last - first) / SECOND:.6g} s "
+            f"have {(last - first) // width:,} of {step} s."
+        )
     number = (2 * (rows.nanoseconds - first) + width) // (2 * width)
     times = first + width * number
     rows.notes.append(

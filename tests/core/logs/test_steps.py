@@ -112,8 +112,11 @@ def test_a_grid_loses_no_reading_and_says_what_it_moved_or_merged():
     merged = Log.from_arrays(angles).grid(compass, 1.0, merge=True)
     assert "2 readings of compass were merged into 1 means" in merged.note
     assert np.abs(merged.readings[0][0, 0]) == pytest.approx(np.pi)
-    with pytest.raises(ValueError, match="`step` must be a positive number"):
-        log.grid(model, 0.0)
+    for step in (0.0, -1.0, np.nan, 1e-12):
+        with pytest.raises(ValueError, match="`step` must be between 1e-9 and"):
+            log.grid(model, step)
+    with pytest.raises(ValueError, match="`step` must leave at most 100,000,000 steps"):
+        log.grid(model, 1e-9)
 
 
 def test_truth_labels_what_is_known_and_gives_the_prior_its_mean():
