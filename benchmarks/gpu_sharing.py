@@ -31,13 +31,13 @@ def train(folder: Path, table: str, cell: str, settings: list[str]) -> None:
     from training_kernels import training_of
 
     from filtrax.cli import compiler
-    from filtrax.training.epochs import train_steps
+    from filtrax.training.steps import train_steps
 
     compiler.set_flags()
     training = training_of(table, cell, tuple(settings))
     ensemble = training.template()
     finite = jnp.ones(ensemble.rate.shape, bool)
-    arguments = training._arguments(ensemble, ensemble.learner, finite, 0)
+    arguments = training._arguments(ensemble, ensemble.learner, finite, 0, training.steps_per_call)
     jax.block_until_ready(train_steps(*arguments))
     (folder / f"ready_{os.getpid()}").touch()
     while not (folder / "go").exists():

@@ -24,7 +24,7 @@ from filtrax.cli import compiler
 from filtrax.lab.experiments.building import build_ensemble, build_stages
 from filtrax.lab.reproduction import Plan, read_table
 from filtrax.training import Training
-from filtrax.training.epochs import train_steps
+from filtrax.training.steps import train_steps
 
 SHOWN = 60
 
@@ -61,7 +61,7 @@ def main() -> None:
     program = training.lower().compile().as_text()
     ensemble = training.template()
     finite = jnp.ones(ensemble.rate.shape, bool)
-    arguments = training._arguments(ensemble, ensemble.learner, finite, 0)
+    arguments = training._arguments(ensemble, ensemble.learner, finite, 0, training.steps_per_call)
     steps = training.steps_per_call
     jax.block_until_ready(train_steps(*arguments))
     began = time.perf_counter()

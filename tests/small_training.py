@@ -8,7 +8,7 @@ import numpy as np
 
 from filtrax import ExtendedKalmanFilter, Space, StateSpaceModel, Trajectory, constant_noise
 from filtrax.losses import nll
-from filtrax.sensors import NetworkSensor
+from filtrax.sensors import AbstractEncoder, NetworkSensor
 from filtrax.training.ensembles import Training
 from filtrax.training.evaluation import tracking
 from filtrax.training.objectives import filtering
@@ -20,7 +20,7 @@ PERTURBATIONS = np.asarray([[0.0, 0.0], [0.5, -0.5]])
 SEEDS = (0, 1, 2)
 
 
-class Encoder(eqx.Module):
+class Encoder(AbstractEncoder):
     """Features of a reading of three numbers; `ENCODED` counts how often Python runs it."""
 
     matrix: jax.Array

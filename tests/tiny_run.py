@@ -75,7 +75,8 @@ def finished() -> tuple[Path, dict, Recorder]:
 
 def environment() -> dict[str, str]:
     """For a process that shall do what this one does."""
-    return os.environ | {"PYTHONPATH": str(Path(__file__).parent), "JAX_ENABLE_X64": "1"}
+    folders = filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])
+    return os.environ | {"PYTHONPATH": os.pathsep.join(folders), "JAX_ENABLE_X64": "1"}
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -49,8 +49,8 @@ def scan(
     *,
     keep: bool,
     accelerate: bool,
-) -> tuple[Any, Any]:
-    """Loops over steps by the first program that is offered, or by the plain one.
+) -> tuple[Any, Any] | None:
+    """Loops over steps by the first program that is offered; None if none is.
 
     **Arguments:**
 
@@ -65,7 +65,7 @@ def scan(
             result = offer(step, first, inputs, otherwise, keep=keep)
             if result is not None:
                 return result
-    return otherwise(first, inputs)
+    return None
 
 
 @functools.cache

@@ -5,7 +5,7 @@ Axes have fixed letters everywhere: `x` state, `z` observation, `n` points or pa
 mapped over.
 """
 
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from jaxtyping import Key as TypedKey
@@ -34,3 +34,16 @@ Reading: TypeAlias = Any
 
 Context: TypeAlias = Any
 """All that is constant over a sequence: any pytree of arrays, or None."""
+
+
+@runtime_checkable
+class Bindable(Protocol):
+    """A part of a model that depends on what is constant in a sequence."""
+
+    def bind(self, context: Context) -> Any:
+        """The part for one sequence."""
+
+
+def bound(part: Any, context: Context) -> Any:
+    """A part for one sequence: bound to its context if it is `Bindable`."""
+    return part.bind(context) if isinstance(part, Bindable) else part

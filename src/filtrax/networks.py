@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from filtrax._checks import check_known
-from filtrax._types import Context, Key
+from filtrax._types import Context, Key, bound
 from filtrax.linalg import imprecise
 from filtrax.spaces import AbstractSpace, Euclidean, Space
 
@@ -83,11 +83,11 @@ class Features(eqx.Module):
 
     def bind(self, context: Context) -> "Features":
         """The features for one sequence, in the space that its context says."""
-        bind = getattr(self.space, "bind", None)
-        if bind is None:
+        space = bound(self.space, context)
+        if space is self.space:
             return self
         return eqx.tree_at(
-            lambda features: features.space, self, bind(context), is_leaf=lambda x: x is self.space
+            lambda features: features.space, self, space, is_leaf=lambda x: x is self.space
         )
 
     @property

@@ -26,7 +26,7 @@ from jaxtyping import Array, Float
 
 from filtrax._checks import as_float, check_covariance, check_shape, is_concrete
 from filtrax._given import given_field
-from filtrax._types import Context, Inputs, State
+from filtrax._types import Context, Inputs, State, bound
 from filtrax.linalg import canonical, root_sum, square_root, squared
 from filtrax.networks import Features
 
@@ -134,8 +134,7 @@ class FixedNoise(AbstractNoise):
 
     def bind(self, context: Context) -> "FixedNoise":
         """The noise for one sequence."""
-        bind = getattr(self.noise, "bind", None)
-        return self if bind is None else FixedNoise(bind(context))
+        return FixedNoise(bound(self.noise, context))
 
     @property
     def size(self) -> int:

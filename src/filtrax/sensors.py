@@ -5,7 +5,7 @@ of the filter's loop, on all readings of a sequence at once.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -16,12 +16,11 @@ from jax.scipy.linalg import block_diag
 from jaxtyping import Array, Float, PyTree
 
 from filtrax._checks import check_shape, check_signature
+from filtrax._readers import AbstractEncoder, AbstractReader, reader
+from filtrax._readers import AbstractSharedEncoder as AbstractSharedEncoder
 from filtrax._types import Context, Inputs, Key, Observation, Reading, Seen
 from filtrax.linalg import square_root, squared
 from filtrax.noise import AbstractNoise
-
-CPU_SHARE = 8
-"""The ratio of images read at once on a GPU and on a CPU, which gains nothing by large batches."""
 
 
 class Measurement(eqx.Module):
@@ -102,7 +101,7 @@ class DirectSensor(eqx.Module):
         return expected + factor @ jr.normal(key, factor.shape[1:], expected.dtype)
 
 
-class NetworkSensor(eqx.Module):
+class NetworkSensor(AbstractReader):
     """Encoder, value head and noise head.
 
         features = encoder(reading, inputs, context, key=key)
@@ -123,6 +122,10 @@ class NetworkSensor(eqx.Module):
     def __check_init__(self):
         check_signature("encoder", self.encoder, ("reading", "inputs", "context"), ("key",))
 
+    @property
+    def inner(self) -> Any:
+        return self.encoder
+
     def __call__(
         self, reading: Reading, inputs: Inputs, context: Context, *, key: Key | None = None
     ) -> Measurement:
@@ -136,13 +139,17 @@ class NetworkSensor(eqx.Module):
         )
 
 
-class Precomputed(eqx.Module):
+class Precomputed(AbstractReader):
     """The sensor of readings that are measurements already, made beforehand by another sensor.
 
     It keeps that sensor, because an objective may look at its parameters.
     """
 
     sensor: Sensor
+
+    @property
+    def inner(self) -> Any:
+        return reader(self.sensor)
 
     def __call__(
         self, reading: Measurement, inputs: Inputs, context: Context, *, key: Key | None = None
@@ -151,7 +158,7 @@ class Precomputed(eqx.Module):
         return reading
 
 
-class PrecomputedFeatures(eqx.Module):
+class PrecomputedFeatures(AbstractEncoder):
     """The encoder of readings that are features already, made beforehand."""
 
     def __call__(
@@ -159,26 +166,6 @@ class PrecomputedFeatures(eqx.Module):
     ) -> PyTree:
         del inputs, context, key
         return reading
-
-
-def reader(sensor: Sensor) -> Any:
-    """The part of a sensor that reads images: its encoder, also behind a guard, or the sensor."""
-    while (guarded := getattr(sensor, "sensor", None)) is not None:
-        sensor = guarded
-    return getattr(sensor, "encoder", sensor)
-
-
-def sequences_at_once(sensor: Sensor, num_steps: int, most: int) -> int:
-    """The number of sequences to read at once, so that their images fit into memory.
-
-    It is at most `most`, and smaller if the sensor or its encoder bounds its `frames_at_once`.
-    """
-    frames = getattr(reader(sensor), "frames_at_once", None)
-    if frames is None:
-        return most
-    if jax.default_backend() == "cpu":
-        frames //= CPU_SHARE
-    return min(max(frames // num_steps, 1), most)
 
 
 class StackedSensors(eqx.Module):
@@ -210,28 +197,41 @@ class StackedSensors(eqx.Module):
         )
 
 
+@runtime_checkable
+class Simulating(Protocol):
+    """A sensor that can draw readings."""
+
+    def simulate(self, expected: Observation, *, key: Key) -> Reading:
+        """Draws a reading where `expected` would be observed without noise."""
+
+
+@runtime_checkable
+class Noisy(Protocol):
+    """A sensor whose noise has a size that is known."""
+
+    noise: AbstractNoise
+
+
 def draw_reading(sensor: Sensor, expected: Observation, *, key: Key) -> Reading:
     """A reading drawn where `expected` would be observed without noise."""
-    simulate = getattr(sensor, "simulate", None)
-    if simulate is None:
+    if not isinstance(sensor, Simulating):
         raise ValueError(
             "Readings can be drawn for a `DirectSensor`, a stack of them, or a sensor with a "
             f"`simulate(expected, *, key)` method: {type(sensor).__name__} has none."
         )
-    return simulate(expected, key=key)
+    return sensor.simulate(expected, key=key)
 
 
 def _size(sensor: Sensor) -> int:
     """The number of components that a sensor observes."""
     if isinstance(sensor, StackedSensors):
         return sum(_size(part) for part in sensor.sensors)
-    noise = getattr(sensor, "noise", None)
-    if not isinstance(noise, AbstractNoise):
+    if not (isinstance(sensor, Noisy) and isinstance(sensor.noise, AbstractNoise)):
         raise ValueError(
             "Readings of stacked sensors can be drawn if each has a `noise`: "
             f"{type(sensor).__name__} has none."
         )
-    return noise.size
+    return sensor.noise.size
 
 
 def stack_sensors(*sensors: Sensor) -> StackedSensors:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from filtrax._checks import check_shape, check_signature, keyword_only
 from filtrax._given import unwrap
-from filtrax._types import Context, Inputs, Key, Observation, State
+from filtrax._types import Context, Inputs, Key, Observation, State, bound
 from filtrax.beliefs import Gaussian
 from filtrax.likelihoods import AbstractLikelihood, GaussianLikelihood
 from filtrax.linalg import precise
@@ -81,11 +81,6 @@ class StateSpaceModel(eqx.Module):
 def _sharing(part: Any, process: Any) -> Any:
     """A part with the parameters of the process if it asks for them by `with_process`."""
     return part.with_process(process) if hasattr(part, "with_process") else part
-
-
-def bound(part: Any, context: Context) -> Any:
-    """A part for one sequence: bound to its context if it has a `bind` method."""
-    return part.bind(context) if hasattr(part, "bind") else part
 
 
 def check_model(

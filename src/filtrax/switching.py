@@ -17,11 +17,11 @@ from jaxtyping import Array, Float
 
 from filtrax._checks import as_float, check_signature, is_concrete
 from filtrax._given import given_field
-from filtrax._types import Context, Inputs, Observation, State
+from filtrax._types import Context, Inputs, Observation, State, bound
 from filtrax.networks import Features
 from filtrax.noise import AbstractNoise
 from filtrax.sensors import Measurement
-from filtrax.state_space import StateSpaceModel, bound
+from filtrax.state_space import StateSpaceModel
 
 Head = Callable[[State, Inputs], Float[Array, "..."]]
 """Maps state and inputs to one number for each pair of modes."""

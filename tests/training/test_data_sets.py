@@ -19,13 +19,14 @@ def test_data_sets_are_stacked_on_the_device_whatever_their_arrays_are(count):
     both = stacked(sets)
     assert all(isinstance(leaf, jax.Array) for leaf in both.values())
     for name, array in both.items():
-        np.testing.assert_array_equal(array, np.stack([np.asarray(one[name]) for one in sets]))
+        expected = np.stack([np.asarray(one[name]) for one in sets])
+        np.testing.assert_array_equal(array, expected if count > 1 else expected[0])
 
 
 def test_the_images_of_one_data_set_are_not_copied_before_they_are_moved(monkeypatch):
     moved = []
-    monkeypatch.setattr(data_sets.jax, "device_put", lambda array: moved.append(array) or array)
+    monkeypatch.setattr(data_sets.jax, "device_put", lambda tree: moved.append(tree) or tree)
     images = one_set(0, np.asarray)
     stacked([images])
     assert len(moved) == 1
-    assert np.shares_memory(moved[0], images["0"])
+    assert np.shares_memory(moved[0]["0"], images["0"])

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import small_training as small
@@ -14,7 +15,6 @@ from filtrax.filters import Scaling
 from filtrax.losses import nll
 from filtrax.training import evaluation
 from filtrax.training.ensembles import Training
-from filtrax.training.epochs import train_steps
 from filtrax.training.evaluation import ObjectiveScore
 from filtrax.training.objectives import (
     LikelihoodContrast,
@@ -23,6 +23,7 @@ from filtrax.training.objectives import (
     sensor_nll,
     weighted,
 )
+from filtrax.training.steps import train_steps
 
 pytestmark = pytest.mark.xdist_group("ensembles")
 
@@ -249,6 +250,18 @@ def test_the_rate_warms_up_and_falls_with_the_cosine():
     np.testing.assert_allclose(rates, 2 * warm * (1 + np.cos(np.pi * np.arange(8) / 8)) / 2)
     constant = dataclasses.replace(stage, decay=0.0).rate(jnp.asarray(9), jnp.asarray(0.9))
     np.testing.assert_allclose(constant, 2.0)
+
+
+def test_an_optimizer_with_a_rate_of_its_own_is_used_as_it_is():
+    # Rejects a step up the gradient, and one that is scaled twice.
+    plain = {"clip_norm": None, "warmup_steps": 1.0, "decay": 0.0}
+    stages = [
+        small.stage(**plain),
+        small.stage(optimizer=optax.adam(0.02), learning_rate=None, clip_norm=None),
+    ]
+    ours, theirs = (small.run(stage, seeds=(0,)) for stage in stages)
+    small.assert_same(ours[0], theirs[0], rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(theirs[2][-1].learning_rate, [1.0])
 
 
 def test_every_sequence_is_drawn_equally_often():

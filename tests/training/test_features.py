@@ -11,7 +11,7 @@ import pytest
 import small_training as small
 from filtrax import DirectSensor, constant_noise
 from filtrax.sensors import PrecomputedFeatures
-from filtrax.training import ensembles
+from filtrax.training import trainer
 from filtrax.training.data_sets import first_set
 from filtrax.training.ensembles import Training
 from filtrax.training.evaluation import ObjectiveScore
@@ -74,9 +74,9 @@ def test_cached_features_give_what_features_that_are_computed_again_give(cached,
     features = np.tanh(np.einsum("mfr,ntr->mntf", matrix, small.TRAIN.readings))
     np.testing.assert_allclose(training.readings, features, rtol=1e-12)
     # Rejects readings, which may be images, that stay in memory beside their features.
-    for data in (first_set(training.data), *training.validation):
+    for data in (first_set(training.course.data), *training.validation):
         assert data.readings.shape == data.states.shape[:2]
-    monkeypatch.setattr(ensembles, "has_frozen_encoder", lambda *_: False)
+    monkeypatch.setattr(trainer, "has_frozen_encoder", lambda *_: False)
     again, _, _ = small.run(small.stage(train=NOISE))
     small.assert_same(both, again, rtol=1e-9, atol=1e-11)
 
@@ -126,7 +126,7 @@ def test_no_sensor_runs_where_nothing_needs_readings(train):
     training = small.training(stages[0])
     assert not small.ENCODED
     assert training.readings is None
-    assert training.data.readings.dtype == bool
+    assert training.course.data.readings.dtype == bool
     careful = small.training(stages[1])
     assert (careful.readings is not None) == (train == ("model.process",))
     again, _, _ = small.run(stages[1])

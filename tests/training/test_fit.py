@@ -13,7 +13,7 @@ import pytest
 import filtrax
 from filtrax import Features
 from filtrax.networks import Perceptron
-from filtrax.training import DivergenceError
+from filtrax.training import DivergenceError, filtering
 from filtrax.training.parts import warn_of_hidden_parameters
 from filtrax.trajectory import perturb, random_subsequence, stack
 from systems import POSE, beacon_model, beacon_trajectory
@@ -167,6 +167,85 @@ def test_divergence_is_told_and_the_last_good_parameters_are_kept():
         objective=lambda f, model, t, p, k: (model.sensor.noise.bias**2).sum(), num_steps=5
     )
     np.testing.assert_array_equal(caught.value.model.sensor.noise.bias, healthy.sensor.noise.bias)
+
+
+VALIDATION = stack([beacon_trajectory(5, seed) for seed in (20, 21)])
+
+
+def back_and_forth(rate):
+    """Descent for four steps, and ascent from then on."""
+    return optax.sgd(lambda count: jnp.where(count < 4, rate, -rate))
+
+
+def test_the_best_state_by_validation_is_what_comes_out():
+    # Rejects the last state, a choice by the training loss, and validation that changes training.
+    told = []
+    options = {"optimizer": back_and_forth(1e-4), "callback_every": 2, "callback": told.append}
+    _, best, history = fit(validation=DATA, num_steps=8, **options)
+    assert history.best_step == 4
+    assert history.validation.shape == (5,)
+    assert history.validation.argmin() == 2
+    assert [p.validation for p in told] == pytest.approx(list(history.validation[1:]))
+    _, expected, alone = fit(num_steps=4, **options)
+    assert alone.best_step == 4
+    assert alone.validation.size == 0
+    np.testing.assert_array_equal(history.loss[:4], alone.loss)
+    for ours, theirs in zip(arrays(best), arrays(expected), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    objective = filtering(filtrax.losses.nll)
+    losses = [
+        objective(EKF, best, jax.tree.map(lambda leaf, i=i: leaf[i], DATA), 1.0, None)
+        for i in range(6)
+    ]
+    assert history.validation.min() == pytest.approx(np.mean(losses))
+
+
+class Fragile(eqx.Module):
+    """A loss that is not a number in a part of the training."""
+
+    begin: float
+    end: float
+
+    def __call__(self, filt, model, trajectory, progress, key):
+        del filt, trajectory, key
+        total = (model.sensor.noise.bias**2).sum()
+        return total * jnp.where((progress >= self.begin) & (progress < self.end), jnp.nan, 1.0)
+
+
+def test_with_validation_a_state_that_diverges_goes_back_to_the_best_and_on(caplog):
+    options = {"validation": VALIDATION, "num_steps": 10, "callback_every": 2}
+    with caplog.at_level("INFO", "filtrax"):
+        _, model, history = fit(objective=Fragile(0.4, 0.6), **options)
+    assert "before step 6 and goes on from its best state" in caplog.text
+    assert np.isnan(history.loss[4])
+    assert np.isfinite(history.loss[6:]).all()
+    assert history.best_step == 10
+    # The step after the rollback begins where the best state was.
+    assert history.loss[6] == pytest.approx(history.validation[2])
+    assert jnp.isfinite(model.sensor.noise.bias).all()
+    with pytest.raises(DivergenceError, match="step 4"):
+        fit(objective=Fragile(0.4, 2.0), **options | {"validation": None})
+    with pytest.raises(DivergenceError, match="step 0"):
+        fit(objective=Fragile(0.0, 2.0), **options)
+
+
+def test_given_values_are_outside_of_the_optimizer():
+    """Rejects moments for given values, which cost memory, and weight decay that moves them."""
+    model = beacon_model()
+    fixed = filtrax.given(model.sensor.noise.bias)
+    model = eqx.tree_at(lambda m: m.sensor.noise.bias, model, fixed)
+    seen = []
+
+    def remember(parameters):
+        seen.append(jax.tree.leaves(parameters))
+        return optax.EmptyState()
+
+    spy = optax.GradientTransformation(remember, lambda updates, state, _: (updates, state))
+    decay = optax.adamw(1e-2, weight_decay=0.9)
+    _, trained, _ = fit(model=model, optimizer=optax.chain(spy, decay))
+    np.testing.assert_array_equal(trained.sensor.noise.bias.value, fixed.value)
+    assert (trained.process_noise.bias != model.process_noise.bias).all()
+    assert [leaf.shape[-1:] for leaf in seen[0]] == [model.process_noise.bias.shape]
 
 
 def test_a_function_that_hides_parameters_is_warned_of():

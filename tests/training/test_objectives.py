@@ -31,7 +31,7 @@ from filtrax.training import (
     sensor_nll,
     weighted,
 )
-from filtrax.training.objectives import seen_by
+from filtrax.training.protocols import seen_by
 
 A = np.asarray([[0.9, 0.2], [-0.1, 0.8]])
 B = np.asarray([1.0, -2.0])

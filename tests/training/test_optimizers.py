@@ -1,5 +1,10 @@
 """Optimizers are compared by what they do, so that equal ones share a program."""
 
+import gc
+import logging
+import resource
+
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -93,3 +98,45 @@ def test_fits_with_fresh_optimizers_share_one_program():
         counts.append(len(traces))
     first, second, third, other = counts
     assert 0 < first == second == third < other
+
+
+def test_two_hundred_fits_compile_once_and_do_not_grow(caplog):
+    """Rejects programs, or data, that each call leaves behind: 11 MB a call, once."""
+    caplog.set_level(logging.WARNING, "filtrax")
+    data = stack([beacon_trajectory(2, seed) for seed in range(2)])
+    filt, model, compiled = filtrax.ExtendedKalmanFilter(), beacon_model(), []
+
+    def listen(event, seconds, **details):
+        del seconds, details
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append(event)
+
+    def fit(num_steps):
+        filtrax.fit(
+            filt,
+            model,
+            data,
+            loss=filtrax.losses.nll,
+            optimizer=optax.adamw(optax.cosine_decay_schedule(1e-3, 100)),
+            num_steps=num_steps,
+            key=jr.key(0),
+        )
+
+    def size():
+        gc.collect()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # of the process, in KB
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        fit(1)
+        first, compiled[:] = len(compiled), []
+        for _ in range(20):
+            fit(1)
+        before = size()
+        for number in range(180):
+            fit(1 + number % 2)  # another number of steps is no other program
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert first > 0
+    assert not compiled
+    assert size() - before < 30_000

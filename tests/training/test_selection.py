@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from filtrax.training.selection import Ensemble, select
-from filtrax.training.step import Learner
+from filtrax.training.steps import Learner
 
 
 def selected(losses, finite=True):

@@ -1,8 +1,9 @@
 """Running a filter over a sequence."""
 
 import dataclasses
+import functools
 import math
-from typing import Any, Generic
+from typing import Any, Generic, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,7 +20,7 @@ from filtrax._types import Context, Key
 from filtrax.beliefs import Gaussian
 from filtrax.filters.base import AbstractFilter, Belief, Info
 from filtrax.filters.interacting import check_modes
-from filtrax.linalg import precise
+from filtrax.linalg import full_precision
 from filtrax.sensors import Measurement, Precomputed, sense
 from filtrax.state_space import StateSpaceModel, check_model
 from filtrax.trajectory import Trajectory
@@ -78,28 +79,8 @@ def run(
     """
     inputs, readings, observed = as_arrays((inputs, readings, observed))
     check_sequence(readings, observed, inputs=inputs)
-    sequence = (prior, inputs, readings, observed, context)
+    sequence = _Sequence(prior, readings, inputs, observed, context)
     return _compiled(filt, model, sequence, key, recompute, info, _hooks.accelerated())
-
-
-def filter_trajectory(
-    filt: AbstractFilter[Belief],
-    model: StateSpaceModel,
-    trajectory: Trajectory,
-    *,
-    key: Key | None = None,
-    info: bool = False,
-    recompute: bool | None = None,
-) -> Filtered[Belief]:
-    """The body of `run`, neither checked nor compiled, for use in larger programs."""
-    sequence = (
-        trajectory.prior,
-        trajectory.inputs,
-        trajectory.readings,
-        trajectory.observed,
-        trajectory.context,
-    )
-    return _filter(filt, model, sequence, key, recompute, info, _hooks.accelerated())
 
 
 def sense_all(
@@ -239,18 +220,36 @@ def _check_finite(readings: Any, observed: Any) -> None:
             )
 
 
+class _Sequence(NamedTuple):
+    """The arguments of `run` for one sequence, under the names that a `Trajectory` has for them."""
+
+    prior: Gaussian
+    readings: Any
+    inputs: Any
+    observed: Any
+    context: Context
+
+
 @eqx.filter_jit
-def _compiled(filt, model, sequence, key, recompute, everything, accelerate) -> Filtered:
-    return _filter(filt, model, sequence, key, recompute, everything, accelerate)
+def _compiled(filt, model, sequence, key, recompute, info, accelerate) -> Filtered:
+    with _hooks.acceleration(accelerate):
+        return filter_trajectory(filt, model, sequence, key=key, recompute=recompute, info=info)
 
 
-@precise
-def _filter(filt, model, sequence, key, recompute, everything, accelerate) -> Filtered:
-    prior, inputs, readings, observed, context = sequence
+def filter_trajectory(
+    filt: AbstractFilter[Belief],
+    model: StateSpaceModel,
+    trajectory: Trajectory | _Sequence,
+    *,
+    key: Key | None = None,
+    info: bool = False,
+    recompute: bool | None = None,
+) -> Filtered[Belief]:
+    """The body of `run`, neither checked nor compiled, for use in larger programs."""
+    everything, prior, context = info, trajectory.prior, trajectory.context
+    readings, observed, inputs = trajectory.readings, trajectory.observed, trajectory.inputs
     filt, model = unwrap(filt), unwrap(model).bind(context)
     sensor_key, init_key, key = (None,) * 3 if key is None else jr.split(key, 3)
-    measurements = _sense_all(model, readings, observed, inputs, context, sensor_key)
-    _check_first(model, prior, inputs, measurements)
 
     def step(belief, known):
         inputs, measurement, key = known
@@ -261,14 +260,19 @@ def _filter(filt, model, sequence, key, recompute, everything, accelerate) -> Fi
             info = Info(info.finite, info.log_likelihood)
         return belief, (belief, dataclasses.replace(info, novelty=measurement.novelty))
 
-    keys = None if key is None else jr.split(key, measurements.value.shape[0])
-    belief, known = filt.init(model, prior, key=init_key), (inputs, measurements, keys)
-    loop = lambda first, known: scan_steps(step, first, known, recompute=recompute)  # noqa: E731
-    wanted = accelerate and recompute is not False
-    keep = not recompute
-    _, (beliefs, info) = _hooks.scan(step, belief, known, loop, keep=keep, accelerate=wanted)
-    total = None if info.log_likelihood is None else info.log_likelihood.sum()
-    return Filtered(beliefs, info, total)
+    with full_precision():
+        measurements = _sense_all(model, readings, observed, inputs, context, sensor_key)
+        _check_first(model, prior, inputs, measurements)
+        keys = None if key is None else jr.split(key, measurements.value.shape[0])
+        first, known = filt.init(model, prior, key=init_key), (inputs, measurements, keys)
+        loop = functools.partial(scan_steps, step, recompute=recompute)
+        wanted = _hooks.accelerated() and recompute is not False
+        done = _hooks.scan(step, first, known, loop, keep=not recompute, accelerate=wanted)
+        if done is None:
+            done = scan_steps(step, first, known, recompute=recompute)
+    _, (beliefs, diagnostics) = done
+    likelihoods = diagnostics.log_likelihood
+    return Filtered(beliefs, diagnostics, None if likelihoods is None else likelihoods.sum())
 
 
 def _check_first(model, prior, inputs, measurements) -> None:

@@ -1,8 +1,9 @@
 """Algebra of small matrices, and the Gaussian density, in terms of square roots of covariances."""
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
 import jax
@@ -27,14 +28,21 @@ def precise(function: Function) -> Function:
 
     @functools.wraps(function)
     def wrapped(*args, **kwargs):
-        _outer.append(jax.config.values["jax_default_matmul_precision"])
-        try:
-            with jax.default_matmul_precision("float32"):
-                return function(*args, **kwargs)
-        finally:
-            _outer.pop()
+        with full_precision():
+            return function(*args, **kwargs)
 
     return cast(Function, wrapped)
+
+
+@contextlib.contextmanager
+def full_precision() -> Iterator[None]:
+    """Computes matrix products in full precision within a block, as `precise` does."""
+    _outer.append(jax.config.values["jax_default_matmul_precision"])
+    try:
+        with jax.default_matmul_precision("float32"):
+            yield
+    finally:
+        _outer.pop()
 
 
 def imprecise(function: Function) -> Function:

@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from filtrax._readers import AbstractReader, reader, sequences_at_once
 from filtrax._types import Context, Inputs, Key, Reading
 from filtrax.filters._run import sense_all
 from filtrax.novelty.detector import SHRINKAGE, Novelty
-from filtrax.sensors import Measurement, Sensor, sequences_at_once
+from filtrax.sensors import Measurement, Sensor
 from filtrax.state_space import StateSpaceModel
 from filtrax.trajectory import Trajectory
 
@@ -28,7 +29,7 @@ SEQUENCES_AT_ONCE = 16
 """Bounds the memory that the readings of a data set take."""
 
 
-class GuardedSensor(eqx.Module):
+class GuardedSensor(AbstractReader):
     """A sensor that is trusted less where its readings are unlike the training data.
 
         R_guarded = R max(1, score)^power
@@ -61,6 +62,10 @@ class GuardedSensor(eqx.Module):
                 "`power` must not be negative and `limit` must be at least 1, "
                 f"got {self.power} and {self.limit}."
             )
+
+    @property
+    def inner(self) -> Any:
+        return reader(self.sensor)
 
     def __call__(
         self, reading: Reading, inputs: Inputs, context: Context, *, key: Key | None = None

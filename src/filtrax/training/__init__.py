@@ -2,11 +2,10 @@
 
 from filtrax.training._fit import DivergenceError, History, Progress, fit
 from filtrax.training.checkpoints import load, load_parts, save, save_parts
-from filtrax.training.ensembles import EpochRecord, Training
-from filtrax.training.evaluation import ObjectiveScore, Score, encode, evaluate, tracking
+from filtrax.training.ensembles import Training
+from filtrax.training.evaluation import ObjectiveScore, encode, evaluate, tracking
 from filtrax.training.objectives import (
     LikelihoodContrast,
-    Objective,
     StepSchedule,
     Weighted,
     filtering,
@@ -16,10 +15,23 @@ from filtrax.training.objectives import (
     sensor_nll,
     weighted,
 )
+from filtrax.training.protocols import (
+    AbstractAugmentation,
+    AbstractObjective,
+    AbstractScore,
+    Augmentation,
+    Objective,
+    Score,
+)
 from filtrax.training.selection import Ensemble
 from filtrax.training.stages import Stage
+from filtrax.training.trainer import EpochRecord
 
 __all__ = [
+    "AbstractAugmentation",
+    "AbstractObjective",
+    "AbstractScore",
+    "Augmentation",
     "DivergenceError",
     "Ensemble",
     "EpochRecord",

@@ -1,4 +1,4 @@
-"""Training by gradient descent through the filter."""
+"""Training one filter and model by gradient descent through the filter."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -6,42 +6,52 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Float
 
-from filtrax import _hooks
 from filtrax._types import Key
 from filtrax.filters import AbstractFilter
-from filtrax.filters._run import check_known_numbers, check_sequence
 from filtrax.losses import Loss
 from filtrax.state_space import StateSpaceModel
-from filtrax.training.objectives import Objective, filtering
-from filtrax.training.optimizers import comparable
-from filtrax.training.parts import describe, trainable, warn_of_hidden_parameters
-from filtrax.training.step import Augment, Learner, Recipe, update
-from filtrax.trajectory import TIMED, Trajectory, known_states
+from filtrax.training.data_sets import as_data_set
+from filtrax.training.evaluation import ObjectiveScore
+from filtrax.training.objectives import filtering
+from filtrax.training.parts import describe, warn_of_hidden_parameters
+from filtrax.training.protocols import Augmentation, Objective
+from filtrax.training.selection import Ensemble
+from filtrax.training.stages import Stage
+from filtrax.training.steps import Steps, with_members, without_members
+from filtrax.training.trainer import Clock, EpochRecord, Trainer
+from filtrax.trajectory import Trajectory
+
+STEPS_PER_CALL = 1000
+"""The largest number of steps in one call of a compiled program, which makes arrays of them."""
 
 
-class History(eqx.Module):
-    """Losses and gradients of each training step.
+class History(Steps):
+    """Losses and gradients of each training step, and the losses of validation.
 
     `gradient_norm` is the norm before clipping, `clipped_norm` the one the optimizer saw.
+    `validation` has the loss before the first step and after each `callback_every` steps, and is
+    empty without validation data. `best_step` is the number of steps behind the result.
     """
 
-    loss: np.ndarray
-    gradient_norm: np.ndarray
-    clipped_norm: np.ndarray
+    validation: Float[np.ndarray, " n"]
+    best_step: int
 
 
 class Progress(eqx.Module):
-    """Steps done, steps in all and the latest mean loss, for a progress callback."""
+    """Steps done, steps in all and the latest mean loss, for a progress callback.
+
+    `validation` is the loss on the validation data, if there are any.
+    """
 
     step: int
     num_steps: int
     loss: float
+    validation: float | None = None
 
 
 class DivergenceError(RuntimeError):
@@ -60,15 +70,6 @@ class DivergenceError(RuntimeError):
         self.step, self.filt, self.model, self.history = step, filt, model, history
 
 
-class _State(eqx.Module):
-    """The state of the loop, which a step hands to the next."""
-
-    learner: Learner
-    step: Int[Array, ""]
-    diverged: Bool[Array, ""]
-    records: dict[str, Float[Array, " steps"]]
-
-
 def fit(
     filt: AbstractFilter,
     model: StateSpaceModel,
@@ -76,11 +77,12 @@ def fit(
     *,
     loss: Loss | None = None,
     objective: Objective | None = None,
+    validation: Trajectory | None = None,
     train: Sequence[str] = ("model", "filter"),
     optimizer: optax.GradientTransformation,
     num_steps: int,
     batch_size: int = 32,
-    augment: Augment | None = None,
+    augment: Augmentation | None = None,
     clip_norm: float | None = None,
     callback: Callable[[Progress], None] | None = None,
     callback_every: int = 100,
@@ -96,6 +98,9 @@ def fit(
 
     - `data`: trajectories with a leading axis (`trajectory.stack` makes them), or a single one.
     - `loss`, `objective`: the function to minimize; a loss is short for `filtering(loss)`.
+    - `validation`: trajectories that choose the best state: their loss is computed before the
+      first step and after each `callback_every` steps. A state that diverges then goes back to the
+      best one and on with half the step size.
     - `train`: the parts to train, named from the roots "model" and "filter", as in
       `("model.sensor.noise", "filter.scaling")`. All else stays as it is, bit for bit, and so do
       given arrays (`filtrax.given`).
@@ -104,10 +109,11 @@ def fit(
     - `augment`: applied to each trajectory that is drawn, for instance
       `lambda t, key: perturb(t, key=key)`.
     - `clip_norm`: gradients longer than this are shortened to it.
-    - `callback`: called about every `callback_every` steps and after the last one.
+    - `callback`: called after each `callback_every` steps and after the last one.
 
-    **Returns:** the filter, the model in inference mode, and the history. Raises `DivergenceError`
-    when a loss or gradient is not finite.
+    **Returns:** the filter, the model in inference mode, and the history: the best state by
+    validation, or the last one without validation data. Raises `DivergenceError` when a loss or
+    gradient is not finite; with validation data, when no state has a finite loss on them.
     """
     if (loss is None) == (objective is None):
         raise ValueError("`fit` needs either `loss` or `objective`, not both.")
@@ -118,116 +124,93 @@ def fit(
         )
     if clip_norm is not None and clip_norm <= 0:
         raise ValueError(f"`clip_norm` must be positive, got {clip_norm}.")
-    data = jax.device_put(as_data_set(data, model))
-    model = eqx.nn.inference_mode(model, value=False)
+    data = as_data_set(data, model)
     warn_of_hidden_parameters(filt, model)
-    parameters, rest = eqx.partition((filt, model), trainable(filt, model, train))
     _log("Arrays to train:\n" + describe(filt, model, train))
     if objective is None:
         assert loss is not None
         objective = filtering(loss)
-    recipe = Recipe(objective, comparable(optimizer), augment, clip_norm)
-    batch_size = min(batch_size, data.initial.shape[0])
-    names = ("loss", "gradient_norm", "clipped_norm")
-    state = _State(
-        learner=Learner(parameters, optimizer.init(parameters)),
-        step=jnp.asarray(0),
-        diverged=jnp.asarray(False),
-        records={name: jnp.full(num_steps, jnp.nan, data.initial.dtype) for name in names},
+    stage = Stage(
+        objective=objective,
+        score=ObjectiveScore(objective),
+        train=tuple(train),
+        length=jax.tree.leaves(data.readings)[0].shape[1],
+        batch_size=min(batch_size, data.initial.shape[0]),
+        optimizer=optimizer,
+        perturbed=None,
+        learning_rate=None,
+        clip_norm=clip_norm,
+        augment=augment,
     )
-    accelerate = _hooks.accelerated()
-    done = 0
-    while done < num_steps:
-        end = min(done + callback_every, num_steps)
-        arguments = (recipe, rest, data, batch_size, key, state, jnp.asarray(end), accelerate)
-        state = _train_until(*arguments)
-        if state.diverged:
-            failed = int(state.step) - 1
-            history = _history(state.records, failed + 1)
-            raise DivergenceError(failed, *_finished(state.learner.parameters, rest), history)
-        if callback is not None:
-            recent = float(np.mean(np.asarray(state.records["loss"][done:end])))
-            callback(Progress(end, num_steps, recent))
-        done = end
-    return *_finished(state.learner.parameters, rest), _history(state.records, num_steps)
-
-
-@eqx.filter_jit
-def _train_until(recipe, rest, data, batch_size, key, state, end, accelerate):
-    # A loop whose end is traced: one compilation serves chunks of any length.
-    with _hooks.acceleration(accelerate):
-        return jax.lax.while_loop(
-            lambda state: (state.step < end) & ~state.diverged,
-            lambda state: _step(recipe, rest, data, batch_size, key, state),
-            state,
-        )
-
-
-def _step(recipe, rest, data, batch_size, key, state):
-    order_key, step_key = jr.split(key)
-    num_steps = state.records["loss"].size
-    progress = (state.step / num_steps).astype(data.initial.dtype)
-    batch = _draw(data, batch_size, state.step, order_key)
-    step_key = jr.fold_in(step_key, state.step)
-    learner, outcome = update(recipe, rest, state.learner, batch, progress, key=step_key)
-    records = {
-        name: record.at[state.step].set(getattr(outcome, name).astype(record.dtype))
-        for name, record in state.records.items()
-    }
-    return _State(learner, state.step + 1, ~outcome.finite, records)
-
-
-def _draw(data: Trajectory, size: int, step: Array, key: Key) -> Trajectory:
-    """The batch of a step: the data in an order that changes with each pass over them."""
-    total = data.initial.shape[0]
-    per_pass = total // size
-    order = jr.permutation(jr.fold_in(key, step // per_pass), total)
-    numbers = jax.lax.dynamic_slice_in_dim(order, (step % per_pass) * size, size)
-    return jax.tree.map(lambda leaf: leaf[numbers], data)
-
-
-def as_data_set(data: Trajectory, model: StateSpaceModel) -> Trajectory:
-    """The data with a leading axis, or an error that says what is wrong with them.
-
-    NumPy's arrays stay what they are: images may be too many to be on a device twice.
-    """
-    if not isinstance(data, Trajectory):
-        raise TypeError(f"`data` must be a Trajectory, got a {type(data).__name__}.")
-    data = jax.tree.map(lambda leaf: leaf if eqx.is_array(leaf) else np.asarray(leaf), data)
-    if data.initial.ndim == 1:
-        data = jax.tree.map(lambda leaf: leaf[None], data)
-    size = model.state_space.size
-    if data.initial.ndim != 2 or size not in (None, data.initial.shape[1]):
-        raise ValueError(
-            f"`data.initial` must have shape (trajectories, {size or 'components'}), got "
-            f"{data.initial.shape}."
-        )
-    count, size = data.initial.shape
-    for leaf in jax.tree.leaves(data):
-        if leaf.shape[:1] != (count,):
-            raise ValueError(
-                f"All arrays of `data` must have a leading axis of {count} trajectories like "
-                f"`data.initial`, got an array of shape {leaf.shape}."
-            )
-    if data.states is not None and data.states.shape[-1] != size:
-        raise ValueError(
-            f"`data.states` must have {size} components, got an array of shape {data.states.shape}."
-        )
-    flat = jax.tree.map(
-        lambda leaf: leaf.reshape(-1, *leaf.shape[2:]),
-        {name: getattr(data, name) for name in TIMED},
+    order_key, key = jr.split(key)
+    ensemble = _as_ensemble((stage, filt, model))
+    trainer = Trainer(
+        ensemble[0],
+        ensemble[1],
+        ensemble[2],
+        [data],
+        [] if validation is None else [as_data_set(validation, model)],
+        np.zeros((1, data.initial.shape[1])),
+        key[None],
+        order_key,
+        Clock(num_steps, callback_every, min(callback_every, STEPS_PER_CALL), any_number=True),
     )
-    axes = ("trajectory", "step")
-    check_known_numbers("data.inputs", data.inputs, axes)
-    if data.states is not None:
-        labels = np.broadcast_to(known_states(data.states, data.labelled)[1], data.states.shape)
-        check_known_numbers("data.states", data.states, axes, known=labels)
-    check_sequence(**flat)
-    return data
+    state, record = trainer.begin()
+    records = [record]
+    while not trainer.finished(state):
+        state, record = trainer.epoch(state)
+        records.append(record)
+        if validation is None and not np.isfinite([record.loss, record.gradient_norm]).all():
+            break
+        _tell(records, callback, num_steps)
+    parts, history = _alone(trainer, state, filt, model), _history(trainer, records, state)
+    finite = np.isfinite(history.loss) & np.isfinite(history.gradient_norm)
+    if not finite.all() and not np.isfinite(history.validation).any():
+        failed = int(np.argmin(finite))
+        steps = eqx.tree_at(_steps, history, [array[: failed + 1] for array in _steps(history)])
+        raise DivergenceError(failed, *parts, steps)
+    return *parts, history
 
 
-def _finished(parameters: Any, rest: Any) -> tuple[Any, Any]:
-    filt, model = eqx.combine(parameters, rest)
+def _tell(
+    records: list[EpochRecord], callback: Callable[[Progress], None] | None, num_steps: int
+) -> None:
+    """Tells of a rollback, and of progress."""
+    before, last = records[-2:]
+    if last.rollbacks > before.rollbacks:
+        _log(
+            f"Training diverged before step {last.step} and goes on from its best state with half "
+            f"the step size (rollback {last.rollbacks[0]})."
+        )
+    if callback is not None:
+        loss = last.validation.get("loss")
+        validation = None if loss is None else float(loss[0])
+        callback(Progress(last.step, num_steps, float(last.loss[0]), validation))
+
+
+def _steps(steps: Steps) -> list[Any]:
+    return [steps.loss, steps.gradient_norm, steps.clipped_norm]
+
+
+def _history(trainer: Trainer, records: list[EpochRecord], state: Ensemble) -> History:
+    columns = zip(*(_steps(record.steps) for record in records if record.steps), strict=True)
+    losses = [record.validation["loss"][0] for record in records if record.validation]
+    best = int(state.best_epoch[0]) * trainer.steps_per_epoch
+    return History(
+        *(np.concatenate([part[0] for part in column]) for column in columns),
+        validation=np.asarray(losses),
+        best_step=min(best, trainer.clock.num_steps),
+    )
+
+
+# One program, and not one for every array.
+_as_ensemble, _as_member = eqx.filter_jit(with_members), eqx.filter_jit(without_members)
+
+
+def _alone(trainer: Trainer, state: Ensemble, filt: Any, model: Any) -> tuple[Any, Any]:
+    """The filter and the model of the only member; what was not trained is what it was."""
+    trained = _as_member(eqx.filter(trainer.best(state), trainer.trained))
+    filt, model = eqx.combine(trained, eqx.filter((filt, model), trainer.trained, inverse=True))
     return filt, eqx.nn.inference_mode(model)
 
 
@@ -239,7 +222,3 @@ def _log(text: str) -> None:
         logging.StreamHandler().handle(record)
     else:
         logger.info(text)
-
-
-def _history(records: dict[str, Array], count: int) -> History:
-    return History(**{name: np.asarray(record[:count]) for name, record in records.items()})

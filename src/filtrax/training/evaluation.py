@@ -15,28 +15,27 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
-from filtrax import _hooks, sensors
+from filtrax import _hooks, _readers
 from filtrax._given import unwrap
-from filtrax._types import Key, Keys, Scalar
+from filtrax._readers import AbstractSharedEncoder, reader
+from filtrax._types import Keys, Scalar
 from filtrax.filters import AbstractFilter, filter_trajectory
 from filtrax.filters._run import sense_trajectory
 from filtrax.linalg import precise
 from filtrax.losses import Loss
-from filtrax.sensors import NetworkSensor, PrecomputedFeatures, reader
+from filtrax.sensors import NetworkSensor, PrecomputedFeatures
 from filtrax.state_space import StateSpaceModel
 from filtrax.training.devices import ONE, Placement
-from filtrax.training.objectives import (
+from filtrax.training.objectives import average, mean_loss
+from filtrax.training.protocols import (
+    AbstractScore,
     Objective,
-    average,
-    mean_loss,
+    Score,
     needs_readings,
     seen_by,
     sees_given,
 )
 from filtrax.trajectory import Trajectory
-
-Score = Callable[[AbstractFilter, StateSpaceModel, Trajectory, Key], PyTree]
-"""`score(filt, model, trajectory, key)`: any tree of arrays, computed for one trajectory."""
 
 SEQUENCES_AT_ONCE = 64
 """Bounds the memory that evaluation takes: that many sequences of images are held at a time.
@@ -49,7 +48,7 @@ members = eqx.if_array(0)
 """In `eqx.filter_vmap`: every array has a leading axis of members."""
 
 
-class Tracking(eqx.Module):
+class Tracking(AbstractScore):
     """Loss and distance of a trajectory, as `tracking` makes it."""
 
     loss: Loss
@@ -76,19 +75,17 @@ def tracking(loss: Loss) -> Tracking:
     return Tracking(loss)
 
 
-class ObjectiveScore(eqx.Module):
+class ObjectiveScore(AbstractScore):
     """The value of an objective at the end of its stage."""
 
     objective: Objective
 
     @property
     def needs_readings(self) -> bool:
-        """True if the objective may look at readings."""
         return needs_readings(self.objective)
 
     @property
     def sees_given(self) -> bool:
-        """True if the objective tells given arrays from others."""
         return sees_given(self.objective)
 
     def __call__(self, filt, model, trajectory, key) -> dict[str, Scalar]:
@@ -158,7 +155,7 @@ def _evaluate(inputs, score, filt, model, perturbations, keys, accelerate):
             own = trajectory
             if readings is not None:
                 own = dataclasses.replace(trajectory, readings=readings)
-            if needs_readings(score):
+            if len(perturbations) > 1 and needs_readings(score):
                 model, own = sense_trajectory(model, own, key=sensor_key)
 
             def perturbed(perturbation, key):
@@ -178,14 +175,13 @@ def encode(
 ) -> PyTree:
     """The features of all readings, with leading axes (members, trajectories, steps).
 
-    An encoder without parameters may have a method `encode_all(data)`, which gives the features of
-    a data set, the same for all members: it can process once what several sequences share.
+    An `AbstractSharedEncoder` sees the whole data set, and gives the same to all members.
     """
     model = unwrap(model)
-    together = getattr(reader(model.sensor), "encode_all", None)
-    if together is not None:
+    encoder = reader(model.sensor)
+    if isinstance(encoder, AbstractSharedEncoder):
         shared = lambda leaf: jnp.broadcast_to(leaf, (len(keys), *leaf.shape))  # noqa: E731
-        return jax.tree.map(shared, together(data))
+        return jax.tree.map(shared, encoder.encode_all(data))
     if _takes_turns(model, keys):
         ensemble = [_member((model, keys), number) for number in range(len(keys))]
         features = [encode(own, data, key, placement=placement) for own, key in ensemble]
@@ -227,11 +223,9 @@ def members_in_turn(model: StateSpaceModel) -> bool:
     """True if members of an ensemble should be computed one after another, and not at once.
 
     On a GPU the gradient of several large convolutions at once takes ten times as long as that of
-    one after another, and as many times the memory. Encoders with such convolutions say
-    `sequential_members = True`.
+    one after another, and as many times the memory. Encoders declare it (`sequential_members`).
     """
-    sequential = getattr(reader(model.sensor), "sequential_members", False)
-    return sequential and jax.default_backend() != "cpu"
+    return reader(model.sensor).sequential_members and jax.default_backend() != "cpu"
 
 
 def _takes_turns(model: StateSpaceModel, keys: Keys) -> bool:
@@ -241,7 +235,7 @@ def _takes_turns(model: StateSpaceModel, keys: Keys) -> bool:
 def sequences_at_once(model: StateSpaceModel, data: Trajectory, keys: Keys) -> int:
     """The number of sequences that all members of an ensemble, with a key each, read in one go."""
     num_steps = jax.tree.leaves(data.readings)[0].shape[1]
-    return sensors.sequences_at_once(model.sensor, num_steps * len(keys), SEQUENCES_AT_ONCE)
+    return _readers.sequences_at_once(model.sensor, num_steps * len(keys), SEQUENCES_AT_ONCE)
 
 
 def in_chunks(
@@ -297,7 +291,7 @@ def without_images(data: Trajectory, model: StateSpaceModel) -> Trajectory:
     It drops the readings, and the entries of the context that the encoder names as its
     `own_context`: images take many times the memory of features.
     """
-    context, own = data.context, getattr(reader(model.sensor), "own_context", ())
+    context, own = data.context, reader(model.sensor).own_context
     if own:
         context = {name: value for name, value in context.items() if name not in own}
     shape = jax.tree.leaves(data.readings)[0].shape[:2]

@@ -2,13 +2,12 @@
 
 An objective is any function `(filt, model, trajectory, progress, key) -> number`; `progress`
 runs from 0 to 1 over a training stage. Pretraining a sensor or a process is an objective that
-does not run the filter. One that needs no readings says `needs_readings = False`, so that no sensor
-has to run for it. Objectives see plain arrays in the place of given ones (`filtrax.given`); one
-that has to tell them apart, like weight decay, says `sees_given = True`.
+does not run the filter. Objectives see plain arrays in the place of given ones (`filtrax.given`).
+What else one declares, an `AbstractObjective` says.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,7 +16,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool
 
-from filtrax._given import parameters, unwrap
+from filtrax._given import parameters
 from filtrax._types import Key, Scalar
 from filtrax.filters import AbstractFilter, filter_trajectory
 from filtrax.filters._run import sense_all, sense_trajectory
@@ -27,28 +26,19 @@ from filtrax.noise import DiagonalNoise, FullNoise
 from filtrax.sensors import Measurement
 from filtrax.spaces import AbstractSpace, Euclidean
 from filtrax.state_space import StateSpaceModel
+from filtrax.training.protocols import (
+    AbstractObjective,
+    Objective,
+    needs_readings,
+    seen_by,
+    sees_given,
+)
 from filtrax.trajectory import Trajectory
 
-Objective = Callable[[AbstractFilter, StateSpaceModel, Trajectory, Scalar, Key], Scalar]
 Schedule = float | Array | Callable[[Scalar], Scalar]
 
 
-def needs_readings(objective: Any) -> bool:
-    """True for an objective, or a score, that may look at readings."""
-    return getattr(objective, "needs_readings", True)
-
-
-def sees_given(objective: Any) -> bool:
-    """True for an objective, or a score, that tells given arrays from others."""
-    return getattr(objective, "sees_given", False)
-
-
-def seen_by(objective: Any, filt: Any, model: Any) -> tuple[Any, Any]:
-    """The filter and the model as an objective, or a score, is to see them."""
-    return (filt, model) if sees_given(objective) else unwrap((filt, model))
-
-
-class Filtering(eqx.Module):
+class Filtering(AbstractObjective):
     """Runs the filter and averages a loss over the labelled steps, as `filtering` makes it."""
 
     loss: Loss
@@ -144,13 +134,15 @@ def _defined(model: StateSpaceModel, trajectory: Trajectory, size: int) -> Bool[
     return ~jnp.stack([jnp.asarray(is_gone) for is_gone in gone])
 
 
-class ProcessNll(eqx.Module):
+class ProcessNll(AbstractObjective):
     """-ln N(x_t; f(x_{t-1}, u_t), Q(x_{t-1}, u_t)): single steps from one true state to the next.
 
     Averaged over pairs of labelled states; components of x_t that are not labelled are left out.
     """
 
-    needs_readings: ClassVar[bool] = False
+    @property
+    def needs_readings(self) -> bool:
+        return False
 
     def __call__(self, filt, model, trajectory, progress, key) -> Scalar:
         """The objective of one trajectory."""
@@ -171,15 +163,20 @@ class ProcessNll(eqx.Module):
 process_nll = ProcessNll()
 
 
-class SumOfSquares(eqx.Module):
+class SumOfSquares(AbstractObjective):
     """The sum of all squared parameters of the model, for weight decay.
 
     Offsets of noise count in natural units. Parameters of the filter, like a kernel or the
     recurrent network, do not decay, as in the paper; given arrays are no parameters.
     """
 
-    needs_readings: ClassVar[bool] = False
-    sees_given: ClassVar[bool] = True
+    @property
+    def needs_readings(self) -> bool:
+        return False
+
+    @property
+    def sees_given(self) -> bool:
+        return True
 
     def __call__(self, filt, model, trajectory, progress, key) -> Scalar:
         """The same for every trajectory."""
@@ -205,7 +202,7 @@ def _is_noise(part: Any) -> bool:
     return isinstance(part, DiagonalNoise | FullNoise)
 
 
-class LikelihoodContrast(eqx.Module):
+class LikelihoodContrast(AbstractObjective):
     """Pretrains a learned likelihood: it learns to tell near observations from far ones.
 
     Binary cross-entropy with logits on observations that are drawn close to the true one
@@ -263,7 +260,7 @@ class StepSchedule(eqx.Module):
         return jnp.where(progress < self.progress, self.weight, 0.0).astype(progress.dtype)
 
 
-class Weighted(eqx.Module):
+class Weighted(AbstractObjective):
     """A weighted sum of objectives, as `weighted` makes it."""
 
     terms: tuple[Objective, ...]
@@ -271,12 +268,10 @@ class Weighted(eqx.Module):
 
     @property
     def needs_readings(self) -> bool:
-        """True if any of them may look at readings."""
         return any(map(needs_readings, self.terms))
 
     @property
     def sees_given(self) -> bool:
-        """True if any of them tells given arrays from others."""
         return any(map(sees_given, self.terms))
 
     def __call__(self, filt, model, trajectory, progress, key) -> Scalar:

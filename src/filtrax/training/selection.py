@@ -1,11 +1,13 @@
 """The state of an ensemble from epoch to epoch: its best states, and rollbacks to them."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from filtrax.training.step import Learner, choose
+from filtrax.training.steps import Learner, choose
 
 
 class Ensemble(eqx.Module):
@@ -28,6 +30,17 @@ class Ensemble(eqx.Module):
     rate: Float[Array, " members"]
     rollbacks: Int[Array, " members"]
     epoch: Int[Array, ""]
+
+
+def latest(ensemble: Ensemble, learner: Learner) -> Ensemble:
+    """Keeps the latest state, which counts as the best one where nothing is validated."""
+    return dataclasses.replace(
+        ensemble,
+        learner=learner,
+        best=learner,
+        best_epoch=ensemble.best_epoch + 1,
+        epoch=ensemble.epoch + 1,
+    )
 
 
 @eqx.filter_jit

@@ -20,7 +20,7 @@ from filtrax.lab.config.settings import Experiment, StartSettings
 from filtrax.lab.experiments import ensembles, run
 from filtrax.lab.experiments.records import RunFolder
 from filtrax.lab.files import RecordError
-from filtrax.training.epochs import train_steps
+from filtrax.training.steps import train_steps
 
 pytestmark = pytest.mark.xdist_group("tiny_run")
 

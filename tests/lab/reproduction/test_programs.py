@@ -23,8 +23,9 @@ from filtrax.lab.experiments.evaluation import each_step
 from filtrax.lab.experiments.records import RunFolder
 from filtrax.lab.reproduction.groups import group
 from filtrax.lab.reproduction.tables import read_table, table_names
-from filtrax.training.ensembles import EpochRecord, Training
+from filtrax.training.ensembles import Training
 from filtrax.training.evaluation import evaluate
+from filtrax.training.trainer import EpochRecord
 
 REFUSED = {
     "disc_ukf_scaling": {"kappa -10", "kappa -5", "kappa -4.5"},
@@ -77,7 +78,7 @@ def validate_once(validate):
     """
 
     def validated(training, learner):
-        filt, _ = training.rest
+        filt, _ = training.course.rest
         if is_new(("validation", type(filt)), training.stage.score):
             return validate(training, learner)
         return {"loss": jnp.zeros(len(training.keys))}
@@ -90,8 +91,8 @@ def train_once(epoch):
 
     def trained(training, ensemble):
         stage = dataclasses.replace(training.stage, num_epochs=1)
-        kind = "training", sizes(training.data)
-        if is_new(kind, stage, training.rest, training.readings, ensemble.learner):
+        kind = "training", sizes(training.course.data)
+        if is_new(kind, stage, training.course.rest, training.readings, ensemble.learner):
             return epoch(training, ensemble)
         return ensemble, None
 

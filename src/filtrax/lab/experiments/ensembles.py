@@ -1,5 +1,7 @@
 """Trains experiments as one ensemble, with checkpoints in a folder from which it can resume."""
 
+import functools
+import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -13,11 +15,13 @@ from filtrax.lab.experiments.building import build_ensemble, build_stages, join
 from filtrax.lab.experiments.evaluation import select
 from filtrax.lab.experiments.events import EventLog
 from filtrax.lab.experiments.records import RunFolder
+from filtrax.lab.files import as_json
 from filtrax.training.checkpoints import load_parts, save_parts
 from filtrax.training.devices import Devices
-from filtrax.training.ensembles import EpochRecord, Training
+from filtrax.training.ensembles import Training
 from filtrax.training.parts import trainable, transfer
 from filtrax.training.selection import Ensemble
+from filtrax.training.trainer import EpochRecord
 from filtrax.trajectory import Trajectory
 
 KEPT_CHECKPOINTS = 2
@@ -110,7 +114,9 @@ class EnsembleTraining:
         ]
         self.tasks = list(dict.fromkeys(experiment.task for experiment in self.experiments))
         self.settings = self.experiments[0].stages
-        self._kept = -math.inf
+        self.lines: list[dict[str, Any]] = []
+        """The lines of metrics.jsonl, of this process and of those that it goes on from."""
+        self._kept, self._began = -math.inf, 0.0
 
     def begin(self, data: Sequence[Trajectory], source: Source) -> tuple[Any, Any]:
         """Builds filters and models of all members, with parts of other runs where asked for.
@@ -132,27 +138,78 @@ class EnsembleTraining:
         self, data: Sequence[Trajectory], state: tuple[Any, Any], *, resume: bool
     ) -> tuple[Any, Any]:
         """Trains all stages in order; `resume` continues from the newest readable checkpoint."""
-        validation = [task.data("validation") for task in self.tasks]
-        perturbations = self.tasks[0].perturbations()
-        seeds = [member.seed for member in self.members]
         checkpoint = self._newest_checkpoint() if resume else None
-        first = 0
+        first, kept = 0, self.folder.checkpoint(checkpoint or 0)
         if checkpoint is not None:
             first = self._stage_of(checkpoint)
-            (state,) = load_parts(self.folder.checkpoint(checkpoint), start=state)
+            (state,) = load_parts(kept, start=state)
         self.folder.truncate_metrics(checkpoint or 0)
+        self.lines = self.folder.read_metrics() if resume else []
+        validation = [task.data("validation") for task in self.tasks]
         with EventLog(self.folder.events) as events:
             for index in range(first, len(self.settings)):
-                stage = build_stages(self.experiments, index)
-                arguments = (stage, *state, data, validation, perturbations, seeds)
-                training = Training(*arguments, devices=self.devices, tell=self.watch.message)
-                ensemble = None
-                if checkpoint is not None:
-                    path = self.folder.checkpoint(checkpoint)
-                    (ensemble,) = load_parts(path, ensemble=training.template())
-                    checkpoint = None
-                state = self._stage(index, training, ensemble, state, events)
+                training = self._training(index, state, data, validation)
+                keep = functools.partial(self._keep, index, training, state, events)
+                if index == first and checkpoint is not None:
+                    (ensemble,) = load_parts(kept, ensemble=training.template())
+                else:
+                    with ThreadPoolExecutor(1) as executor:
+                        # The first epoch raises the errors of its compilation again.
+                        executor.submit(training.lower().compile)
+                        ensemble, record = training.begin()
+                    keep(ensemble, record)
+                while not training.finished(ensemble):
+                    ensemble, record = training.epoch(ensemble, self.watch.step)
+                    keep(ensemble, record)
+                state = training.best(ensemble)
         return state
+
+    def _training(
+        self,
+        index: int,
+        state: tuple[Any, Any],
+        data: Sequence[Trajectory],
+        validation: Sequence[Trajectory],
+    ) -> Training:
+        """Prepares one stage, which begins now."""
+        training = Training(
+            build_stages(self.experiments, index),
+            *state,
+            data,
+            validation,
+            self.tasks[0].perturbations(),
+            [member.seed for member in self.members],
+            devices=self.devices,
+            tell=self.watch.message,
+        )
+        settings = self.settings[index]
+        self.watch.start(settings.name, settings.num_epochs, training.steps_per_epoch)
+        self._began = time.perf_counter()
+        return training
+
+    def _keep(
+        self,
+        index: int,
+        training: Training,
+        start: tuple[Any, Any],
+        events: EventLog,
+        ensemble: Ensemble,
+        record: EpochRecord,
+    ) -> None:
+        """Writes the line of an epoch, and a checkpoint if one is due; stops if it has to."""
+        line = self._line(self.settings[index].name, record, ensemble)
+        self.folder.append_metrics(line)
+        with self.folder.writing(self.folder.events):
+            events.write(line)
+        stop = self.policy.stop()
+        if stop or training.finished(ensemble) or self._is_due():
+            self._checkpoint(self._number(index, record.epoch), start, ensemble)
+        self.watch.epoch(line)
+        if stop:
+            raise Stopped
+        if record.epoch > 0:
+            self._tell_of_rollbacks(record, self.lines[-1]["members"])
+        self.lines.append(json.loads(as_json(line)))  # as a reader of the file sees it
 
     def chosen(self, experiment: int) -> list[int]:
         """Returns the members of an experiment with its best learning rate.
@@ -176,7 +233,7 @@ class EnsembleTraining:
         if not self.settings:
             nothing = {"learning_rate": None, "rollbacks": 0, "best_epoch": 0, "validation": {}}
             return [{"seed": member.seed} | nothing for member in self.members]
-        lines = self.folder.read_metrics()
+        lines = self.lines
         counts = [settings.num_epochs + 1 for settings in self.settings]
         last = lines[-counts[-1] :]
         ends = [lines[self._number(i, count - 1) - 1] for i, count in enumerate(counts)]
@@ -195,53 +252,16 @@ class EnsembleTraining:
             )
         return summary
 
-    def _stage(
-        self,
-        index: int,
-        training: Training,
-        ensemble: Ensemble | None,
-        start: tuple[Any, Any],
-        events: EventLog,
-    ) -> tuple[Any, Any]:
-        """Trains one stage from the state `start`, or resumes it from `ensemble`."""
-        settings = self.settings[index]
-        self.watch.start(settings.name, settings.num_epochs, training.steps_per_epoch)
-        began = time.perf_counter()
-
-        def keep(ensemble: Ensemble, record: EpochRecord) -> None:
-            seconds = time.perf_counter() - began
-            line = self._line(settings.name, record, seconds, ensemble)
-            self.folder.append_metrics(line)
-            with self.folder.writing(self.folder.events):
-                events.write(line)
-            stop = self.policy.stop()
-            if stop or training.finished(ensemble) or self._is_due():
-                self._checkpoint(self._number(index, record.epoch), start, ensemble)
-            self.watch.epoch(line)
-            if stop:
-                raise Stopped
-
-        if ensemble is None:
-            ensemble, record = _begin(training)
-            keep(ensemble, record)
-        rollbacks = np.asarray(ensemble.rollbacks)
-        while not training.finished(ensemble):
-            ensemble, record = training.epoch(ensemble, self.watch.step)
-            keep(ensemble, record)
-            self._tell_of_rollbacks(record, rollbacks)
-            rollbacks = record.rollbacks
-        return training.best(ensemble)
-
     def _is_due(self) -> bool:
         return time.monotonic() >= self._kept + self.policy.seconds_between_checkpoints
 
-    def _tell_of_rollbacks(self, record: EpochRecord, before: np.ndarray) -> None:
-        for member in np.flatnonzero(record.rollbacks > before):
-            self.watch.message(
-                f"Seed {self.members[member].seed} diverged in epoch {record.epoch} and "
-                "goes on from its best state with half the learning rate "
-                f"(rollback {record.rollbacks[member]})."
-            )
+    def _tell_of_rollbacks(self, record: EpochRecord, before: Sequence[dict[str, Any]]) -> None:
+        for i, (member, last) in enumerate(zip(self.members, before, strict=True)):
+            if record.rollbacks[i] > last["rollbacks"]:
+                self.watch.message(
+                    f"Seed {member.seed} diverged in epoch {record.epoch} and goes on from its "
+                    f"best state with half the learning rate (rollback {record.rollbacks[i]})."
+                )
 
     def _number(self, stage: int, epoch: int) -> int:
         """Returns the number of a checkpoint, which is the number of lines of the metrics then."""
@@ -272,9 +292,7 @@ class EnsembleTraining:
                 return number
         return None
 
-    def _line(
-        self, stage: str, record: EpochRecord, seconds: float, ensemble: Ensemble
-    ) -> dict[str, Any]:
+    def _line(self, stage: str, record: EpochRecord, ensemble: Ensemble) -> dict[str, Any]:
         best_epochs = np.asarray(ensemble.best_epoch)
         members = [
             {
@@ -293,16 +311,9 @@ class EnsembleTraining:
             "stage": stage,
             "epoch": record.epoch,
             "step": record.step,
-            "seconds": round(seconds, 3),
+            "seconds": round(time.perf_counter() - self._began, 3),
             "members": members,
         }
-
-
-def _begin(training: Training) -> tuple[Ensemble, EpochRecord]:
-    """Evaluates the initial ensemble while a thread compiles the program of an epoch."""
-    with ThreadPoolExecutor(1) as executor:
-        executor.submit(training.lower().compile)  # the first epoch raises its errors again
-        return training.begin()
 
 
 def _take_over(experiment: Experiment, state: tuple[Any, Any], source: Source) -> tuple[Any, Any]:

@@ -19,6 +19,7 @@ from filtrax.lab.registry import registered
 from filtrax.lab.tasks import AbstractRecordedTask, AbstractTask
 from filtrax.training.checkpoints import load, save
 from filtrax.training.devices import Devices
+from filtrax.trajectory import Trajectory
 
 
 def train(
@@ -35,7 +36,14 @@ def train(
     checkpoint in the folder, and gives the same result as without the interruption. `devices` are
     those to train on at once: "one", "all" or a list.
     """
-    return Run(experiment, RunFolder(Path(folder)), watch or Silent(), devices).train(resume)
+    run = Run(experiment, RunFolder(Path(folder)), watch or Silent(), devices)
+    data, state = run.begin(resume)
+    filt, model = run.keep(run.training.train(data, state, resume=resume))
+    evaluation = Evaluation(experiment, filt, model, "test")
+    result = run.result(evaluation, "test")
+    run.folder.write_arrays(run.folder.evaluation, evaluation.arrays(0))
+    run.folder.write_json(run.folder.result, result)
+    return result
 
 
 def evaluate(folder: Path, split: str = "test") -> dict[str, Any]:
@@ -88,16 +96,13 @@ class Run:
         self.experiment, self.folder, self.watch = experiment, folder, watch
         self.training = EnsembleTraining([experiment], folder, watch, devices=devices)
 
-    def train(self, resume: bool) -> dict[str, Any]:
-        """Trains as `fit` does, evaluates on the test split, and writes the result."""
-        evaluation = Evaluation(self.experiment, *self.fit(resume), "test")
-        result = self.result(evaluation, "test")
-        self.folder.write_arrays(self.folder.evaluation, evaluation.arrays(0))
-        self.folder.write_json(self.folder.result, result)
-        return result
-
     def fit(self, resume: bool) -> tuple[Any, Any]:
         """Trains from the start, or from the newest checkpoint, and saves filters and models."""
+        data, state = self.begin(resume)
+        return self.keep(self.training.train(data, state, resume=resume))
+
+    def begin(self, resume: bool) -> tuple[list[Trajectory], tuple[Any, Any]]:
+        """Makes the folder; returns the data to train on, and the filters and models before."""
         if not self.experiment.stages:
             raise ValueError("stages must name at least one stage of training, got none.")
         if resume:
@@ -111,7 +116,10 @@ class Run:
         if not self.folder.provenance.is_file():
             origin = provenance(seed=self.experiment.seed)
             self.folder.write_json(self.folder.provenance, origin)
-        state = self.training.train(data, state, resume=resume)
+        return data, state
+
+    def keep(self, state: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Saves the filters and models with the best learning rate, and returns them."""
         filt, model = select(state, np.asarray(self.training.chosen(0)))
         with self.folder.writing(self.folder.model):
             save(self.folder.model, filt, model)
@@ -127,6 +135,7 @@ class Run:
                 f"The run in {self.folder.path} has not finished training: go on with "
                 f"`filtrax train --resume {self.folder.path}`."
             )
+        self.training.lines = self.folder.read_metrics()
         template = blank_ensemble(self.experiment, self.experiment.task.data(split))
         check_channels(self.folder.model, template[1])
         return load(self.folder.model, *template)

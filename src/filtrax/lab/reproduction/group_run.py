@@ -57,12 +57,15 @@ class GroupRun:
         self.folder.create(resume=resume)
         if not resume:
             config.write(self.folder.config, experiments[0])
-        if not self.folder.provenance.is_file():
-            self.folder.write_json(self.folder.provenance, provenance(seed=experiments[0].seed))
+        if resume and self.folder.provenance.is_file():
+            origin = read_json(self.folder.provenance)
+        else:
+            origin = provenance(seed=experiments[0].seed)
+            self.folder.write_json(self.folder.provenance, origin)
         state = training.train(data, state, resume=resume)
         for task in training.tasks:
             chosen = [i for i, experiment in enumerate(experiments) if experiment.task == task]
-            self._record(training, state, [(i, cells[i]) for i in chosen])
+            self._record(training, state, [(i, cells[i]) for i in chosen], origin)
         shutil.rmtree(self.folder.path)
 
     def _experiment(self, cell: Cell) -> Experiment:
@@ -94,10 +97,13 @@ class GroupRun:
         }
 
     def _record(
-        self, training: EnsembleTraining, state: tuple[Any, Any], cells: list[tuple[int, Cell]]
+        self,
+        training: EnsembleTraining,
+        state: tuple[Any, Any],
+        cells: list[tuple[int, Cell]],
+        origin: dict[str, Any],
     ) -> None:
         """Evaluates all cells of one task together, and writes their records."""
-        origin = read_json(self.folder.provenance)
         members = {i: training.chosen(i) for i, _ in cells}
         filt, model = select(state, np.concatenate([members[i] for i, _ in cells]))
         evaluation = Evaluation(cells[0][1].experiment, filt, model, "test")
@@ -115,7 +121,7 @@ class GroupRun:
                 "epochs": {"done": self.group.num_epochs, "planned": cell.planned_epochs},
                 "seeds": [member["seed"] for member in tested],
                 "parameters": _count_parameters(cell.experiment, *own),
-                "seconds": self._seconds(len(training.members)),
+                "seconds": self._seconds(training),
                 "members": tested,
             }
             record |= averages(tested)
@@ -132,14 +138,15 @@ class GroupRun:
             config.write(folder.config, self._experiment(cell))
             save(folder.model, filt, model)
 
-    def _seconds(self, num_members: int) -> dict[str, float]:
+    def _seconds(self, training: EnsembleTraining) -> dict[str, float]:
         """Estimates the training time of the ensemble from its median epoch."""
-        times = [line["seconds"] for line in self.folder.read_metrics()]
+        times = [line["seconds"] for line in training.lines]
         # The clock restarts with every stage, and when a run resumes.
         lengths = [after - before for before, after in itertools.pairwise(times)]
         lengths = [length for length in lengths if length > 0]
         typical = statistics.median(lengths) if lengths else 0.0
-        return {"training": round(typical * self.group.num_epochs, 3), "members": num_members}
+        seconds = round(typical * self.group.num_epochs, 3)
+        return {"training": seconds, "members": len(training.members)}
 
 
 def _count_parameters(experiment: Experiment, filt: Any, model: Any) -> int:

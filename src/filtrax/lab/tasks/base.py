@@ -204,8 +204,8 @@ class AbstractTask(abc.ABC):
 
         It is called with one sub-sequence and a key, and must be hashable, because it is static in
         the compiled program. All members of an ensemble share its result. Validation and test do
-        not use it. If it keeps readings and context unchanged, it may have a true attribute
-        `keeps_readings`; an encoder that is not trained then runs only once.
+        not use it. If it keeps readings and context unchanged, an `AbstractAugmentation` says so,
+        and an encoder that is not trained runs only once.
         """
         return None
 

@@ -17,10 +17,10 @@ from filtrax.lab.tasks.kitti.encoders import two_frames
 from filtrax.lab.tasks.kitti.model import build_model
 from filtrax.lab.tasks.kitti.motion import mirrored
 from filtrax.lab.tasks.kitti.process import motion
-from filtrax.training.epochs import cut_batch
 from filtrax.training.evaluation import ObjectiveScore
 from filtrax.training.objectives import sensor_nll
 from filtrax.training.stages import Stage
+from filtrax.training.steps import cut_batch
 from filtrax.trajectory import Trajectory
 from tiny_kitti import tiny_task
 

@@ -188,7 +188,7 @@ def test_flow_is_computed_once_and_what_is_learned_of_it_trains(filt, changes, q
     training = Training(build_stages([experiment], 0), *arguments, tell=said.append)
     assert len(said) == 1
     assert training.readings.shape == (2, *data.states.shape[:2], len(FEATURES))
-    assert "frames" not in first_set(training.data).context
+    assert "frames" not in first_set(training.course.data).context
     del CALLS[:]
     ensemble, record = training.epoch(training.begin()[0])
     assert not CALLS

@@ -21,7 +21,7 @@ from filtrax.lab.tasks.kitti.process import motion
 from filtrax.lab.tasks.kitti.recordings.files import write_drive
 from filtrax.lab.tasks.kitti.streets import collection
 from filtrax.metrics import end_errors
-from filtrax.training import ensembles
+from filtrax.training import Training, trainer
 from tiny_kitti import SIZE, curved_drive, folder, tiny_task
 
 
@@ -204,15 +204,15 @@ def test_images_go_once_there_are_features_of_them(monkeypatch):
     data, validation = (settings.task.data(split) for split in ("train", "validation"))
     both = building.build_ensemble(settings, data)
     stage, perturbations = building.build_stages([settings], 0), settings.task.perturbations()
-    training = ensembles.Training(stage, *both, data, validation, perturbations, [0])
-    assert not training.data.context
+    training = Training(stage, *both, data, validation, perturbations, [0])
+    assert not training.course.data.context
     assert not training.validation[0].context
     ensemble, start = training.begin()
     _, after = training.epoch(ensemble)
     assert np.isfinite(after.loss).all()
-    monkeypatch.setattr(ensembles, "has_frozen_encoder", lambda *_: False)
-    images = ensembles.Training(stage, *both, data, validation, perturbations, [0])
-    assert set(images.data.context) == {"frames", "mirrored"}
+    monkeypatch.setattr(trainer, "has_frozen_encoder", lambda *_: False)
+    images = Training(stage, *both, data, validation, perturbations, [0])
+    assert set(images.course.data.context) == {"frames", "mirrored"}
     np.testing.assert_allclose(
         images.begin()[1].validation["loss"], start.validation["loss"], rtol=1e-5
     )

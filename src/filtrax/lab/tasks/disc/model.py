@@ -25,7 +25,7 @@ from filtrax.noise import (
     head_size,
     heteroscedastic_noise,
 )
-from filtrax.sensors import NetworkSensor, Sensor
+from filtrax.sensors import AbstractEncoder, NetworkSensor, Sensor
 from filtrax.state_space import ResidualProcess, StateSpaceModel
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class DiscModel(AbstractModelSettings):
         return dataclasses.replace(self, **start)
 
 
-class DiscEncoder(eqx.Module):
+class DiscEncoder(AbstractEncoder):
     """Renders the image of a reading and encodes it."""
 
     network: ConvolutionalNetwork | KeypointNetwork

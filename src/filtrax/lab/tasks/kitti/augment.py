@@ -26,6 +26,7 @@ from jaxtyping import Array, Bool, Float, Int
 from filtrax._types import Key
 from filtrax.lab.tasks.kitti.camera import Intrinsics
 from filtrax.lab.tasks.kitti.motion import Velocities
+from filtrax.training.protocols import AbstractAugmentation
 from filtrax.trajectory import Trajectory
 
 DEGREE = math.pi / 180
@@ -170,7 +171,7 @@ def _between_pixels(
 
 
 @dataclasses.dataclass(frozen=True)
-class Augment:
+class Augment(AbstractAugmentation):
     """Draws the distortion of a sub-sequence, and changes its states consistently."""
 
     settings: Augmentation

@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -10,6 +9,7 @@ from jaxtyping import Array, Float
 from filtrax._types import Context, Inputs, Key, Reading
 from filtrax.lab.tasks.kitti.matching import MatchingNetwork
 from filtrax.lab.tasks.kitti.network import MotionNetwork
+from filtrax.sensors import AbstractEncoder
 
 MEAN_COLOR = (89.0, 94.0, 93.0)
 """The mean red, green and blue of KITTI's images, as in the reference code."""
@@ -29,7 +29,7 @@ OWN_CONTEXT = ("frames", "mirrored")
 """Entries of the context that only encoders read; they are dropped once features are computed."""
 
 
-class KittiEncoder(eqx.Module):
+class KittiEncoder(AbstractEncoder):
     """Encodes an image, and its difference from the previous one.
 
     A reading is the index of a step in its window. The context has `frames`, the images of all
@@ -37,7 +37,7 @@ class KittiEncoder(eqx.Module):
     flipped.
     """
 
-    frames_at_once: ClassVar[int] = FRAMES_AT_ONCE
+    frames_at_once: ClassVar[int | None] = FRAMES_AT_ONCE
     sequential_members: ClassVar[bool] = True
     own_context: ClassVar[tuple[str, ...]] = OWN_CONTEXT
     network: MotionNetwork
@@ -53,13 +53,13 @@ class KittiEncoder(eqx.Module):
         return self.network(image, key=key)
 
 
-class MatchingEncoder(eqx.Module):
+class MatchingEncoder(AbstractEncoder):
     """Encodes the motion of an image's cells since the previous image.
 
     Readings and context are those of `KittiEncoder`.
     """
 
-    frames_at_once: ClassVar[int] = FRAMES_AT_ONCE
+    frames_at_once: ClassVar[int | None] = FRAMES_AT_ONCE
     own_context: ClassVar[tuple[str, ...]] = OWN_CONTEXT
     network: MatchingNetwork
 

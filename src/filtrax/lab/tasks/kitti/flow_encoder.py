@@ -4,7 +4,6 @@ import hashlib
 import itertools
 from typing import Any, ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +13,7 @@ from filtrax._types import Context, Inputs, Key, Reading
 from filtrax.lab.tasks.kitti import flow
 from filtrax.lab.tasks.kitti.encoders import OWN_CONTEXT
 from filtrax.lab.tasks.kitti.recordings.drives import MEAN_STEP
+from filtrax.sensors import AbstractSharedEncoder
 from filtrax.trajectory import Trajectory
 
 FRAMES_AT_ONCE = 256
@@ -53,7 +53,7 @@ Speed and rate come first, in the units of networks, and are a measurement by th
 """
 
 
-class FlowEncoder(eqx.Module):
+class FlowEncoder(AbstractSharedEncoder):
     """Encodes the motion between two consecutive images, and indicators of its accuracy.
 
     Readings and context are those of `KittiEncoder`. Gray is the mean of the colours. The time
@@ -64,7 +64,7 @@ class FlowEncoder(eqx.Module):
     of the lens is not the middle of the image.
     """
 
-    frames_at_once: ClassVar[int] = FRAMES_AT_ONCE
+    frames_at_once: ClassVar[int | None] = FRAMES_AT_ONCE
     own_context: ClassVar[tuple[str, ...]] = OWN_CONTEXT
 
     def __call__(

@@ -2,15 +2,14 @@
 
 from typing import ClassVar
 
-import equinox as eqx
-
 from filtrax._types import Context, Inputs, Key, Reading
 from filtrax.lab.tasks.pushing.network import ImageFeatures, PushingNetwork
 from filtrax.lab.tasks.pushing.render import Image
 from filtrax.lab.tasks.pushing.scenes import FRAMES_AT_ONCE, image_of
+from filtrax.sensors import AbstractEncoder
 
 
-class PushingEncoder(eqx.Module):
+class PushingEncoder(AbstractEncoder):
     """Renders the image of a reading and encodes it.
 
     A reading has the object's `pose` (x and y in mm, absolute orientation in degrees), and the
@@ -23,7 +22,7 @@ class PushingEncoder(eqx.Module):
     with respect to their position.
     """
 
-    frames_at_once: ClassVar[int] = FRAMES_AT_ONCE
+    frames_at_once: ClassVar[int | None] = FRAMES_AT_ONCE
     sequential_members: ClassVar[bool] = True
     network: PushingNetwork
 

@@ -6,7 +6,7 @@ weights (`configs/pushing_sensor.toml`). Terms are means over steps; the referen
 error of observations over a batch.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -25,6 +25,7 @@ from filtrax.lab.tasks.pushing.space import OBSERVATION
 from filtrax.linalg import precise
 from filtrax.sensors import Measurement
 from filtrax.state_space import StateSpaceModel
+from filtrax.training.protocols import AbstractObjective
 from filtrax.trajectory import Trajectory
 
 SMALLEST_NORMAL = 1e-6
@@ -125,10 +126,12 @@ def rotation_range(filt, model, trajectory, progress, key) -> Scalar:
     return (jnp.maximum(jnp.abs(measurements.value[:, 2]) - 180.0, 0.0) ** 2).mean()
 
 
-class ProcessError(eqx.Module):
+class ProcessError(AbstractObjective):
     """The squared error of single steps between true states, summed over components."""
 
-    needs_readings: ClassVar[bool] = False
+    @property
+    def needs_readings(self) -> bool:
+        return False
 
     def __call__(self, filt, model, trajectory, progress, key) -> Scalar:
         """Computes the mean over the steps of one trajectory."""

@@ -14,6 +14,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from filtrax._readers import AbstractReader
 from filtrax._types import Context, Inputs, Key, Reading, Scalar, State
 from filtrax.lab.tasks.pushing.camera import MILLIMETRES, Camera
 from filtrax.lab.tasks.pushing.contact import Friction, nearest, push_along, straight_path
@@ -160,7 +161,7 @@ def reference_noise() -> AbstractNoise:
     return FixedNoise(ReferenceNoise(jax.tree.map(lambda *numbers: jnp.stack(numbers), *spreads)))
 
 
-class ReferenceSensor(eqx.Module):
+class ReferenceSensor(AbstractReader):
     """Reads all visible quantities with an accuracy of a pixel, and states this accuracy.
 
     Positions are those of pixel centres. Angles are rounded to a pixel at the mean distance of the
@@ -168,7 +169,7 @@ class ReferenceSensor(eqx.Module):
     The reading must have the true `contact`: contact point, normal and contact.
     """
 
-    frames_at_once: ClassVar[int] = FRAMES_AT_ONCE
+    frames_at_once: ClassVar[int | None] = FRAMES_AT_ONCE
     camera: Camera
 
     def __call__(
