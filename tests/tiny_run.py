@@ -75,7 +75,8 @@ def finished() -> tuple[Path, dict, Recorder]:
 
 def environment() -> dict[str, str]:
     """For a process that shall do what this one does."""
-    folders = filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])
+    here = Path(__file__).parent
+    folders = filter(None, [str(here), str(here / "lab"), os.environ.get("PYTHONPATH")])
     return os.environ | {"PYTHONPATH": os.pathsep.join(folders), "JAX_ENABLE_X64": "1"}
 
 
