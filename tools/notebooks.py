@@ -63,7 +63,7 @@ def page(script: Path, folder: Path) -> Path:
 
 
 def run(content: str, place: str, names: dict[str, Any]) -> tuple[str, list[Figure]]:
-    """Executes a cell; returns its printed text and the figures that it leaves open. A warning is an error."""
+    """Executes a cell, with warnings as errors; returns its output and the figures it opened."""
     printed = io.StringIO()
     streams = contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed)
     with streams[0], streams[1], warnings.catch_warnings():
