@@ -14,6 +14,7 @@ if typing.TYPE_CHECKING:
         plot,
         poses,
         resampling,
+        smoothing,
         training,
         trajectory,
     )
@@ -40,6 +41,7 @@ if typing.TYPE_CHECKING:
     from filtrax.networks import Features, fast
     from filtrax.noise import StateHead, constant_noise, heteroscedastic_noise
     from filtrax.sensors import DirectSensor, Measurement, NetworkSensor, stack_sensors
+    from filtrax.smoothing import Smoothed, sample_path, smooth
     from filtrax.spaces import Euclidean, Space
     from filtrax.state_space import ResidualProcess, StateSpaceModel, simulate
     from filtrax.switching import (
@@ -66,6 +68,7 @@ _HOMES = {
         "plot",
         "poses",
         "resampling",
+        "smoothing",
         "training",
         "trajectory",
     ),
@@ -92,6 +95,7 @@ _HOMES = {
     "filtrax.networks": ("Features", "fast"),
     "filtrax.noise": ("StateHead", "constant_noise", "heteroscedastic_noise"),
     "filtrax.sensors": ("DirectSensor", "Measurement", "NetworkSensor", "stack_sensors"),
+    "filtrax.smoothing": ("Smoothed", "sample_path", "smooth"),
     "filtrax.spaces": ("Euclidean", "Space"),
     "filtrax.state_space": ("ResidualProcess", "StateSpaceModel", "simulate"),
     "filtrax.switching": (

@@ -262,7 +262,7 @@ def filter_trajectory(
 
     with full_precision():
         measurements = _sense_all(model, readings, observed, inputs, context, sensor_key)
-        _check_first(model, prior, inputs, measurements)
+        check_first(model, prior, inputs, measurements)
         keys = None if key is None else jr.split(key, measurements.value.shape[0])
         first, known = filt.init(model, prior, key=init_key), (inputs, measurements, keys)
         loop = functools.partial(scan_steps, step, recompute=recompute)
@@ -275,7 +275,8 @@ def filter_trajectory(
     return Filtered(beliefs, diagnostics, None if likelihoods is None else likelihoods.sum())
 
 
-def _check_first(model, prior, inputs, measurements) -> None:
+def check_first(model: StateSpaceModel, prior: Gaussian, inputs: Any, measurements: Any) -> None:
+    """Raises unless all parts of a model agree on their shapes in the first step."""
     inputs, measurement = jax.tree.map(lambda leaf: leaf[0], (inputs, measurements))
     check_model(model, prior, inputs, measurement)
     check_modes(model, prior, inputs, measurement)

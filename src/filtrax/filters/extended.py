@@ -2,23 +2,24 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from filtrax._types import Inputs, Key, State
 from filtrax.beliefs import Gaussian
-from filtrax.filters.base import AbstractBayesFilter, Info
+from filtrax.filters.base import Info
 from filtrax.filters.kalman import condition, linearize
+from filtrax.filters.linearization import AbstractKalmanFilter, Affine, Transition
 from filtrax.linalg import product
 from filtrax.sensors import Measurement
 from filtrax.spaces import AbstractSpace
 from filtrax.state_space import StateSpaceModel
 
 
-class ExtendedKalmanFilter(AbstractBayesFilter[Gaussian, Gaussian]):
+class ExtendedKalmanFilter(AbstractKalmanFilter[Gaussian]):
     """Linearizes process and observation about the mean.
 
         μ̂ = f(μ, u),   P̂ = F P Fᵀ + Q(μ, u),   F = ∂f/∂x (μ, u)
@@ -38,6 +39,7 @@ class ExtendedKalmanFilter(AbstractBayesFilter[Gaussian, Gaussian]):
     - `cut_jacobian_gradients`: treat F and H as constants in back-propagation, as the paper does.
     """
 
+    along_root: ClassVar[bool] = False
     iterations: int = eqx.field(default=1, static=True)
     cut_jacobian_gradients: bool = eqx.field(default=False, static=True)
 
@@ -52,12 +54,36 @@ class ExtendedKalmanFilter(AbstractBayesFilter[Gaussian, Gaussian]):
     def predict(
         self, model: StateSpaceModel, belief: Gaussian, inputs: Inputs, *, key: Key | None = None
     ) -> Gaussian:
+        return self.transition(model, belief, inputs, key=key).predicted()
+
+    def transition(
+        self, model: StateSpaceModel, belief: Gaussian, inputs: Inputs, *, key: Key | None = None
+    ) -> Transition:
+        process = self.affine_process(model, belief, inputs, key=key)
+        mean = model.state_space.wrap(process.value)
+        return Transition(mean, product(process.slope, belief.factor), process.noise)
+
+    def affine_process(
+        self, model: StateSpaceModel, about: Gaussian, inputs: Inputs, *, key: Key | None = None
+    ) -> Affine:
         del key
-        space = model.state_space
-        mean, F = self._linearize(lambda x: model.process(x, inputs), belief.mean, space, space)
-        G = model.process_noise(belief.mean, inputs)
-        factor = jnp.concatenate([product(F, belief.factor), G], axis=1)
-        return Gaussian.of_factor(space.wrap(mean), factor)
+        space, point = model.state_space, about.mean
+        value, F = self._linearize(lambda x: model.process(x, inputs), point, space, space)
+        return Affine(point, value, F, model.process_noise(point, inputs))
+
+    def affine_observation(
+        self,
+        model: StateSpaceModel,
+        about: Gaussian,
+        measurement: Measurement,
+        inputs: Inputs,
+        *,
+        key: Key | None = None,
+    ) -> Affine:
+        del key
+        spaces = model.state_space, model.observation_space
+        value, H = self._linearize(lambda x: model.observe(x, inputs), about.mean, *spaces)
+        return Affine(about.mean, value, H, measurement.factor)
 
     def update(
         self,

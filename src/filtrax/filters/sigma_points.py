@@ -9,7 +9,7 @@ import abc
 import dataclasses
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -18,14 +18,16 @@ from jaxtyping import Array, Float
 
 from filtrax._types import Inputs, Key, Scalar, State
 from filtrax.beliefs import Gaussian
-from filtrax.filters.base import AbstractBayesFilter, Info, all_finite
+from filtrax.filters.base import Info, all_finite
 from filtrax.filters.kalman import condition
+from filtrax.filters.linearization import AbstractKalmanFilter, Affine, Transition
 from filtrax.linalg import (
     downdate,
     gaussian_log_density,
     inverse,
     marginal_root,
     product,
+    pseudo_inverse,
     root_sum,
     square_root,
     squared,
@@ -123,7 +125,7 @@ class PredictedPoints(eqx.Module):
     points: AbstractSigmaPoints
 
 
-class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | PredictedPoints]):
+class AbstractSigmaPointFilter(AbstractKalmanFilter[Gaussian | PredictedPoints]):
     """Propagates sigma points through process and observation.
 
     Prediction, with points xᵢ of N(μ, P) and their images f(xᵢ, u):
@@ -143,6 +145,7 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
     from a bound, and know more than they were told.
     """
 
+    along_root: ClassVar[bool] = True
     redraw: eqx.AbstractVar[bool]
     """True if the update draws new points, which contain Q. The paper's form keeps the predicted
     ones, so that its gain does not know of the current process noise."""
@@ -159,11 +162,8 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
         self, model: StateSpaceModel, belief: Gaussian, inputs: Inputs, *, key: Key | None = None
     ) -> Gaussian | PredictedPoints:
         space = model.state_space
-        points = self.points(belief.mean.size, belief.mean.dtype, key=key)
-        if points.infinitesimal:
-            _warn_of_kinks(model)
-        process = lambda x: space.continued(lambda y: model.process(y, inputs), x)  # noqa: E731
-        centre, deviations = points.images(process, belief, space, space.difference)
+        points = self._points(model, belief, key)
+        centre, deviations = _moved(points, model, belief, inputs)
         fit = points.fit(deviations)
         mean = space.inside(space.add(centre, fit.shift))
         noise = _mean_noise(points, model, belief, inputs)
@@ -172,6 +172,54 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
             return predicted
         states = jax.vmap(space.add, (None, 0))(centre, deviations)
         return PredictedPoints(predicted, jnp.concatenate([centre[None], states]), points)
+
+    def transition(
+        self, model: StateSpaceModel, belief: Gaussian, inputs: Inputs, *, key: Key | None = None
+    ) -> Transition:
+        space = model.state_space
+        points = self._points(model, belief, key)
+        centre, deviations = _moved(points, model, belief, inputs)
+        fit = points.fit(deviations)
+        noise = fit.factor(_mean_noise(points, model, belief, inputs))
+        return Transition(space.inside(space.add(centre, fit.shift)), fit.slope, noise)
+
+    def affine_process(
+        self, model: StateSpaceModel, about: Gaussian, inputs: Inputs, *, key: Key | None = None
+    ) -> Affine:
+        space = model.state_space
+        points = self._points(model, about, key)
+        centre, deviations = _moved(points, model, about, inputs)
+        fit = points.fit(deviations)
+        noise = fit.factor(_mean_noise(points, model, about, inputs))
+        slope = product(fit.slope, pseudo_inverse(about.root))
+        return Affine(about.mean, space.add(centre, fit.shift), slope, noise)
+
+    def affine_observation(
+        self,
+        model: StateSpaceModel,
+        about: Gaussian,
+        measurement: Measurement,
+        inputs: Inputs,
+        *,
+        key: Key | None = None,
+    ) -> Affine:
+        space, image_space = model.state_space, model.observation_space
+        points = self.points(about.mean.size, about.mean.dtype, key=key)
+        observe = lambda x: space.continued(lambda y: model.observe(y, inputs), x)  # noqa: E731
+        centre, deviations = points.images(observe, about, space, image_space.difference)
+        fit = points.fit(deviations)
+        slope = product(fit.slope, pseudo_inverse(about.root))
+        value = image_space.add(centre, fit.shift)
+        return Affine(about.mean, value, slope, fit.factor(measurement.factor))
+
+    def _points(
+        self, model: StateSpaceModel, belief: Gaussian, key: Key | None
+    ) -> AbstractSigmaPoints:
+        """Points for the process."""
+        points = self.points(belief.mean.size, belief.mean.dtype, key=key)
+        if points.infinitesimal:
+            _warn_of_kinks(model)
+        return points
 
     def update(
         self,
@@ -197,6 +245,15 @@ class AbstractSigmaPointFilter(AbstractBayesFilter[Gaussian, Gaussian | Predicte
         return condition(predicted, innovation, fit.slope, with_spread, space)
 
 
+def _moved(
+    points: AbstractSigmaPoints, model: StateSpaceModel, belief: Gaussian, inputs: Inputs
+) -> tuple[State, Float[Array, "n x"]]:
+    """The images of the points of a belief under the process."""
+    space = model.state_space
+    process = lambda x: space.continued(lambda y: model.process(y, inputs), x)  # noqa: E731
+    return points.images(process, belief, space, space.difference)
+
+
 def _warn_of_kinks(model: StateSpaceModel) -> None:
     """Warns where points that nearly touch are those of a network, which may have kinks."""
     is_layer = lambda leaf: isinstance(leaf, eqx.nn.Linear)  # noqa: E731
@@ -206,7 +263,7 @@ def _warn_of_kinks(model: StateSpaceModel) -> None:
                 f"`{name}` is a network, and sigma points lie so close to the mean that a kink "
                 "between them, like that of a ReLU, moves means and covariances by one over their "
                 "distance. Use an `alpha` of 1, or a network without kinks.",
-                stacklevel=2,
+                stacklevel=3,
             )
 
 

@@ -3,6 +3,7 @@
 from filtrax.linalg.algebra import (
     array_update,
     canonical,
+    canonical_with,
     cholesky,
     downdate,
     full_precision,
@@ -14,6 +15,7 @@ from filtrax.linalg.algebra import (
     marginal_root,
     precise,
     product,
+    pseudo_inverse,
     root_sum,
     square_root,
     squared,
@@ -25,6 +27,7 @@ from filtrax.linalg.algebra import (
 __all__ = [
     "array_update",
     "canonical",
+    "canonical_with",
     "cholesky",
     "downdate",
     "full_precision",
@@ -36,6 +39,7 @@ __all__ = [
     "marginal_root",
     "precise",
     "product",
+    "pseudo_inverse",
     "root_sum",
     "square_root",
     "squared",

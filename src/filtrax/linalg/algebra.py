@@ -118,6 +118,32 @@ def inverse(factor: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return derivatives.invert(factor)
 
 
+def pseudo_inverse(factor: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """L⁻¹ of a lower triangular L, with a zero row for each zero on its diagonal."""
+    return derivatives.pseudo_inverse(factor)
+
+
+@jax.custom_jvp
+def canonical_with(
+    factor: Float[Array, "n n"], dependent: Float[Array, "m n"]
+) -> tuple[Float[Array, "n n"], Float[Array, "m n"]]:
+    """The same triangular root with its own tangent, and what is in its coordinates.
+
+    In x = L ξ and y = Y ξ, another root L V means other coordinates Vᵀ ξ. Where the tangent of L is
+    that of another root, so is that of Y, and both are turned back.
+    """
+    return factor, dependent
+
+
+@canonical_with.defjvp
+def _canonical_with_rule(primals: Any, tangents: Any) -> Any:
+    """dL of the triangular root, and dY + Y Ω with Ω = L⁻¹ (dL - the other root's)."""
+    (factor, dependent), (d_factor, d_dependent) = primals, tangents
+    _, change = jax.jvp(canonical, (factor,), (d_factor,))
+    turn = product(derivatives.pseudo_inverse(factor), change - d_factor)
+    return (factor, dependent), (change, d_dependent + product(dependent, turn))
+
+
 def log_determinant(factor: Float[Array, "n n"], inverse: Float[Array, "n n"]) -> Scalar:
     """ln |L Lᵀ| of a lower triangular L with a positive diagonal; its derivative needs L⁻¹."""
     return derivatives.log_determinant.bind(factor, inverse)[0]

@@ -1,0 +1,18 @@
+"""Smoothing: beliefs about every state of a recording, given all of it."""
+
+from filtrax.smoothing._smooth import sample_path, smooth, smooth_trajectory
+from filtrax.smoothing.base import AbstractSmoother, Paths, Sequence, Smoothed, smoother_of
+from filtrax.smoothing.gaussian import Link, RauchTungStriebel
+
+__all__ = [
+    "AbstractSmoother",
+    "Link",
+    "Paths",
+    "RauchTungStriebel",
+    "Sequence",
+    "Smoothed",
+    "sample_path",
+    "smooth",
+    "smooth_trajectory",
+    "smoother_of",
+]
