@@ -60,7 +60,7 @@ class IMMFilter(AbstractBayesFilter[GaussianMixture, PredictedModes]):
     ) -> GaussianMixture:
         process = switching(model)
         components = map_trees(
-            lambda mode: self.inner.init(mode[0], prior, key=key), _modes(model, process)
+            lambda mode: self.inner.init(mode[0], prior, key=key), modes_of(model, process)
         )
         if not isinstance(components, Gaussian):
             raise TypeError(
@@ -78,8 +78,8 @@ class IMMFilter(AbstractBayesFilter[GaussianMixture, PredictedModes]):
         key: Key | None = None,
     ) -> PredictedModes:
         process, space = switching(model), model.state_space
-        log_transitions = _log_transitions(process, belief.components.mean, inputs)
-        log_weights, log_mixing = mix(belief.log_weights, log_transitions)
+        log_matrix = log_transitions(process, belief.components.mean, inputs)
+        log_weights, log_mixing = mix(belief.log_weights, log_matrix)
 
         def mixed(log_weights):
             return GaussianMixture(belief.components, log_weights).moments(space)
@@ -87,7 +87,7 @@ class IMMFilter(AbstractBayesFilter[GaussianMixture, PredictedModes]):
         def predicted(mode, before):
             return self.inner.predict(mode[0], before, inputs, key=key)
 
-        each = map_trees(predicted, _modes(model, process), jax.vmap(mixed)(log_mixing.T))
+        each = map_trees(predicted, modes_of(model, process), jax.vmap(mixed)(log_mixing.T))
         return PredictedModes(each, log_weights)
 
     def update(
@@ -104,7 +104,7 @@ class IMMFilter(AbstractBayesFilter[GaussianMixture, PredictedModes]):
             measured = own.measured(measurement)
             return self.inner.update(in_this, prediction, measured, inputs, key=key)
 
-        components, infos = map_trees(updated, _modes(model, switching(model)), predicted.each)
+        components, infos = map_trees(updated, modes_of(model, switching(model)), predicted.each)
         if infos.log_likelihood is None:
             raise TypeError(
                 "`inner` must be a filter that reports the likelihood of measurements: "
@@ -140,7 +140,8 @@ ModeModel = tuple[StateSpaceModel, Mode]
 """The model as it is in a mode, and the mode, which knows how it changes measurements."""
 
 
-def _modes(model: StateSpaceModel, process: SwitchingProcess) -> list[ModeModel]:
+def modes_of(model: StateSpaceModel, process: SwitchingProcess) -> list[ModeModel]:
+    """The model in each of its modes."""
     return [(in_mode(model, mode), mode) for mode in process.modes]
 
 
@@ -154,10 +155,10 @@ def check_modes(
         check_model(in_this, prior, inputs, own.measured(measurement))
 
     # Modes that are one program are checked once.
-    jax.eval_shape(lambda: map_trees(check, _modes(model, switching(model))))
+    jax.eval_shape(lambda: map_trees(check, modes_of(model, switching(model))))
 
 
-def _log_transitions(
+def log_transitions(
     process: SwitchingProcess, means: Float[Array, "m x"], inputs: Inputs
 ) -> Float[Array, "m m"]:
     """ln Pᵢⱼ, each row at the mean of its own mode."""

@@ -53,7 +53,7 @@ class ParticleFilter(AbstractBayesFilter[Particles, Particles]):
         states = prior.mean[None, :] + product(noise, prior.root.T)
         kernel = jnp.eye(size, dtype=dtype) if self.kernel is None else self.kernel()
         particles = Particles.uniform(jax.vmap(model.state_space.wrap)(states), kernel)
-        return self._with_kernel(particles, model.state_space)
+        return self.with_kernel(particles, model.state_space)
 
     def predict(
         self, model: StateSpaceModel, belief: Particles, inputs: Inputs, *, key: Key | None = None
@@ -86,7 +86,7 @@ class ParticleFilter(AbstractBayesFilter[Particles, Particles]):
         score = lambda z: model.likelihood(z, measurement, inputs, model.observation_space)  # noqa: E731
         log_likelihoods = jax.vmap(score)(expected)
         belief, log_evidence = predicted.reweight(log_likelihoods)
-        belief = self._with_kernel(belief, model.state_space)
+        belief = self.with_kernel(belief, model.state_space)
         innovation, innovation_covariance = _innovation(model, predicted, expected, measurement)
         info = Info(
             finite=all_finite(belief),
@@ -97,7 +97,7 @@ class ParticleFilter(AbstractBayesFilter[Particles, Particles]):
         )
         return belief, info
 
-    def _with_kernel(self, particles: Particles, space: AbstractSpace) -> Particles:
+    def with_kernel(self, particles: Particles, space: AbstractSpace) -> Particles:
         """Particles with the kernel that they should have, where it depends on them."""
         if not isinstance(self.kernel, AdaptiveKernel):
             return particles

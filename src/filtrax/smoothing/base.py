@@ -1,10 +1,13 @@
 """The interface of smoothers, and which of them a filter has."""
 
 import abc
+import dataclasses
 import functools
 from typing import Any, Generic
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from filtrax._types import Inputs, Key, Keys, State
@@ -90,6 +93,20 @@ class AbstractSmoother(eqx.Module, Generic[Belief]):
         self, filt: Any, model: StateSpaceModel, sequence: Sequence, passed: Any, *, key: Key
     ) -> tuple[State, Float[Array, "t x"]]:
         """One trajectory given all readings: the initial state, and the others."""
+
+
+def smoothed(
+    beliefs: Any, initial: Any, cross_covariances: Array, info: Info, *, frozen: Any = None
+) -> Smoothed:
+    """The result with the sum of all likelihoods, and with beliefs that count as finite or not."""
+    moments = (beliefs, initial, cross_covariances)
+    arrays = filter(eqx.is_inexact_array, jax.tree.leaves((beliefs, cross_covariances)))
+    # A weight may be zero, its logarithm -∞.
+    fine = [(~jnp.isnan(a) & (a < jnp.inf)).reshape(len(a), -1).all(1) for a in arrays]
+    finite = info.finite & jnp.stack(fine).all(0)
+    info = dataclasses.replace(info, finite=finite)
+    total = None if info.log_likelihood is None else info.log_likelihood.sum()
+    return Smoothed(*moments, info, total, frozen)
 
 
 @functools.singledispatch

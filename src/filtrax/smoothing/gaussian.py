@@ -35,6 +35,7 @@ from filtrax.smoothing.base import (
     Sequence,
     Smoothed,
     require_filter,
+    smoothed,
     smoother_of,
 )
 from filtrax.spaces import AbstractSpace, Euclidean
@@ -256,7 +257,7 @@ def relinearized(
 
     def step(belief, known):
         measurement, process, observation = known
-        belief, info, link = affine_step(model, belief, measurement, process, observation)
+        belief, _, link = affine_step(model, belief, measurement, process, observation)
         return belief, (belief, link)
 
     known = (sequence.measurements, process, observation)
@@ -268,11 +269,11 @@ def linearized(
     filt: AbstractKalmanFilter, model: StateSpaceModel, sequence: Sequence, passed: Linked
 ) -> tuple[Affine, Affine]:
     """Process and observation of all steps, linearized about the smoothed beliefs."""
-    smoothed = smooth_links(passed, model.state_space)
+    path = smooth_links(passed, model.state_space)
     both = jax.tree.map(
         lambda first, others: jnp.concatenate([first[None], others]),
-        smoothed.initial,
-        smoothed.beliefs,
+        path.initial,
+        path.beliefs,
     )
     before = jax.tree.map(lambda leaf: leaf[:-1], both)
 
@@ -284,7 +285,7 @@ def linearized(
         )
         return process, observation
 
-    return jax.vmap(of_step)(before, smoothed.beliefs, sequence)
+    return jax.vmap(of_step)(before, path.beliefs, sequence)
 
 
 def smooth_links(passed: Linked, space: AbstractSpace) -> Smoothed[Gaussian]:
@@ -310,15 +311,8 @@ def smoothed_of(
     def cross(factor, gain, white, after):
         return product(factor, gain, white.factor, after.factor.T)
 
-    finite = passed.info.finite & jax.vmap(all_finite)(beliefs)
-    return Smoothed(
-        beliefs,
-        initial,
-        jax.vmap(cross)(factors, passed.links.gain, later, beliefs),
-        dataclasses.replace(passed.info, finite=finite),
-        None if passed.info.log_likelihood is None else passed.info.log_likelihood.sum(),
-        passed.frozen,
-    )
+    crosses = jax.vmap(cross)(factors, passed.links.gain, later, beliefs)
+    return smoothed(beliefs, initial, crosses, passed.info, frozen=passed.frozen)
 
 
 def in_space(belief: Gaussian, white: Gaussian, space: AbstractSpace) -> Gaussian:

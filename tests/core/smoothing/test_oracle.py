@@ -1,6 +1,5 @@
 """Smoothed beliefs against NumPy's on random linear systems."""
 
-
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -22,7 +21,7 @@ def problems(sizes, steps=STEPS):
     rng = np.random.default_rng(sum(sizes))
     for number in range(SYSTEMS):
         system = random_system(rng, *sizes)
-        controls, states, observations = simulate(system, rng, steps)
+        controls, _, observations = simulate(system, rng, steps)
         seen = np.ones(observations.shape, bool)
         if number % 2:
             seen = rng.random(observations.shape) < 0.6
