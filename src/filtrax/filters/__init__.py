@@ -6,6 +6,7 @@ from filtrax.filters.base import AbstractBayesFilter, AbstractFilter, Info
 from filtrax.filters.extended import ExtendedKalmanFilter
 from filtrax.filters.interacting import IMMFilter
 from filtrax.filters.kernels import AdaptiveKernel
+from filtrax.filters.links import Lagged, Link
 from filtrax.filters.monte_carlo import MonteCarloUnscentedKalmanFilter
 from filtrax.filters.particle import ParticleFilter
 from filtrax.filters.recurrent import RecurrentFilter
@@ -19,7 +20,9 @@ __all__ = [
     "Filtered",
     "IMMFilter",
     "Info",
+    "Lagged",
     "LearnedScaling",
+    "Link",
     "MonteCarloUnscentedKalmanFilter",
     "OnlineFilter",
     "ParticleFilter",

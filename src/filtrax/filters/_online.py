@@ -12,13 +12,14 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool
 
-from filtrax._checks import as_arrays, keyword_only
+from filtrax._checks import as_arrays, check_whole, keyword_only
 from filtrax._given import unwrap
 from filtrax._types import Context, Inputs, Key, Reading
 from filtrax.beliefs import Gaussian
 from filtrax.filters._run import check_finite_reading
-from filtrax.filters.base import AbstractFilter, Belief, Info
+from filtrax.filters.base import AbstractFilter, Belief
 from filtrax.filters.interacting import check_modes
+from filtrax.filters.links import Lagged, linked_step, require_kalman
 from filtrax.linalg import precise
 from filtrax.sensors import StackedSensors, sense
 from filtrax.state_space import StateSpaceModel, check_model
@@ -35,13 +36,14 @@ class OnlineFilter(Generic[Belief]):
     ```
 
     It holds no belief: the caller does, and may keep, copy or rewind it. On a CPU the work of a
-    step is done when it returns.
+    step is done when it returns. With a `lag`, a step also returns the belief about the state so
+    many steps ago, and beliefs are `Lagged` ones, whose `now` is the filter's.
     """
 
     def __init__(
         self,
         init: Callable[..., Belief],
-        step: Callable[..., tuple[Belief, Info]],
+        step: Callable[..., tuple[Any, ...]],
         all_observed: Any,
     ):
         self._init = jax.jit(init)
@@ -66,10 +68,11 @@ class OnlineFilter(Generic[Belief]):
         inputs: Inputs = None,
         observed: Any = None,
         key: Key | None = None,
-    ) -> tuple[Belief, Info]:
+    ) -> tuple[Any, ...]:
         """The belief at the next reading: one compiled call, sensor included.
 
-        `inputs` are what is known at that step, `observed` says what there is of the reading.
+        `inputs` are what is known at that step, `observed` says what there is of the reading. The
+        result is belief and info, and with a lag the belief about the earlier state.
         """
         return self._step(*self._arguments(belief, reading, inputs, observed, key))
 
@@ -106,17 +109,28 @@ class OnlineFilter(Generic[Belief]):
 
 
 def online(
-    filt: AbstractFilter[Belief], model: StateSpaceModel, *, context: Context = None
+    filt: AbstractFilter[Belief],
+    model: StateSpaceModel,
+    *,
+    context: Context = None,
+    lag: int | None = None,
 ) -> OnlineFilter[Belief]:
     """Prepares a filter and a model for readings that come one at a time.
 
     The step is traced and compiled on its first call, with the parameters as constants.
+
+    With a `lag` of k, `step` of a Kalman filter returns belief, info, and the belief about the
+    state k steps ago given all readings so far. Until k steps are done, that is the initial state.
     """
     filt, model = unwrap(filt), unwrap(model).bind(context)
+    if lag is not None:
+        check_whole("lag", lag, 1)
+        require_kalman(filt, "`lag`")
 
     @precise
     def init(prior, key):
-        return filt.init(model, prior, key=key)
+        belief = filt.init(model, prior, key=key)
+        return belief if lag is None else Lagged.first(belief, lag)
 
     @precise
     def step(belief, reading, inputs, observed, key):
@@ -125,8 +139,13 @@ def online(
         moments = belief.moments(model.state_space)
         check_model(model, moments, inputs, measurement)
         check_modes(model, moments, inputs, measurement)
-        belief, info = filt.step(model, belief, measurement, inputs, key=step_key)
-        return belief, dataclasses.replace(info, novelty=measurement.novelty)
+        if lag is None:
+            belief, info = filt.step(model, belief, measurement, inputs, key=step_key)
+            return belief, dataclasses.replace(info, novelty=measurement.novelty)
+        after, info, link = linked_step(filt, model, belief.now, measurement, inputs, key=step_key)
+        belief = belief.moved(after, link)
+        info = dataclasses.replace(info, novelty=measurement.novelty)
+        return belief, info, belief.earlier(model.state_space)
 
     # A mask in the place of none lets readings go missing later without another compilation.
     # Stacked sensors without masks must stay a whole measurement, so they start without.
@@ -152,15 +171,15 @@ def _as_modules(dicts: Any, like: Any) -> Any:
     return jax.tree.unflatten(structure, [leaves[i] for i in range(structure.num_leaves)])
 
 
-def _in_calling_thread(result: tuple[Belief, Info]) -> tuple[Belief, Info]:
+def _in_calling_thread(result: tuple[Any, ...]) -> tuple[Any, ...]:
     """Leaves the result unchanged, but has a CPU compute it in the calling thread.
 
     Otherwise that thread wakes another one and is woken by it, which takes longer than a step of a
     small filter. XLA never hands over a program that may call Python, because what is called may
     wait for a program itself. So here is such a call, in a branch that is not taken.
     """
-    belief, info = result
-    return belief, dataclasses.replace(info, finite=_with_python(info.finite))
+    belief, info, *others = result
+    return belief, dataclasses.replace(info, finite=_with_python(info.finite)), *others
 
 
 def _with_python(finite: Bool[Array, ""]) -> Bool[Array, ""]:

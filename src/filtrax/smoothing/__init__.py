@@ -2,15 +2,16 @@
 
 from filtrax.smoothing._smooth import sample_path, smooth, smooth_trajectory
 from filtrax.smoothing.base import AbstractSmoother, Paths, Sequence, Smoothed, smoother_of
-from filtrax.smoothing.gaussian import Link, RauchTungStriebel
+from filtrax.smoothing.fixed_lag import FixedLag
+from filtrax.smoothing.gaussian import RauchTungStriebel
 from filtrax.smoothing.mixture import Kim
 from filtrax.smoothing.particle import BackwardSimulation, MarginalSmoother
 
 __all__ = [
     "AbstractSmoother",
     "BackwardSimulation",
+    "FixedLag",
     "Kim",
-    "Link",
     "MarginalSmoother",
     "Paths",
     "RauchTungStriebel",

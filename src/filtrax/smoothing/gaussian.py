@@ -1,16 +1,5 @@
-"""Rauch-Tung-Striebel smoothing in the coordinates of square roots.
+"""Rauch-Tung-Striebel smoothing, with the links that steps of a filter leave behind."""
 
-A filter's belief is x = μ + M ξ with ξ ~ N(0, I). All that a step of the filter says of the state
-before it is a relation between coordinates, which orthogonal transformations give (`Link`):
-
-    ξ = s + G ξ' + L ζ,   ζ ~ N(0, I),   G Gᵀ + L Lᵀ ≤ I
-
-So the backward pass maps a mean b and a factor B of ξ' to s + G b and [G B  L], from N(0, I) at the
-last step. It inverts no covariance, however close to singular they are, and cannot amplify
-rounding, because G and L are contractions.
-"""
-
-import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -21,45 +10,23 @@ from jaxtyping import Array, Float
 
 from filtrax._checks import check_whole
 from filtrax._loops import scan_steps
-from filtrax._types import Inputs, Key, State
+from filtrax._types import Key, State
 from filtrax.beliefs import Gaussian
-from filtrax.filters.base import Info, all_finite
+from filtrax.filters.base import Info
 from filtrax.filters.extended import ExtendedKalmanFilter
-from filtrax.filters.kalman import condition
-from filtrax.filters.linearization import AbstractKalmanFilter, Affine, Transition
+from filtrax.filters.linearization import AbstractKalmanFilter, Affine
+from filtrax.filters.links import Link, affine_step, in_space, linked_step, require_kalman
 from filtrax.filters.sigma_points import AbstractSigmaPointFilter
-from filtrax.linalg import array_update, canonical_with, product, root_sum
-from filtrax.sensors import Measurement
+from filtrax.linalg import product
 from filtrax.smoothing.base import (
     AbstractSmoother,
     Sequence,
     Smoothed,
-    require_filter,
     smoothed,
     smoother_of,
 )
-from filtrax.spaces import AbstractSpace, Euclidean
+from filtrax.spaces import AbstractSpace
 from filtrax.state_space import StateSpaceModel
-
-
-class Link(eqx.Module):
-    """Coordinates of the belief before a step from those of the belief after it.
-
-    ξ = s + G ξ' + L ζ with ζ ~ N(0, I).
-    """
-
-    shift: Float[Array, "*b x"]
-    gain: Float[Array, "*b x x"]
-    factor: Float[Array, "*b x x"]
-
-    def back(self, later: Gaussian) -> Gaussian:
-        """The distribution of ξ from that of ξ'."""
-        mean = self.shift + product(self.gain, later.mean)
-        return Gaussian.of_factor(mean, root_sum(product(self.gain, later.factor), self.factor))
-
-    def draw(self, later: State, noise: State) -> State:
-        """The coordinates ξ from ξ' and ζ."""
-        return self.shift + product(self.gain, later) + product(self.factor, noise)
 
 
 class Linked(eqx.Module):
@@ -77,87 +44,6 @@ class Linked(eqx.Module):
     info: Info
     links: Link
     frozen: Array | None = None
-
-
-def linked_step(
-    filt: AbstractKalmanFilter,
-    model: StateSpaceModel,
-    belief: Gaussian,
-    measurement: Measurement,
-    inputs: Inputs,
-    *,
-    key: Key | None = None,
-) -> tuple[Gaussian, Info, Link]:
-    """The filter's step, with the link back to the belief before it."""
-    predict_key, update_key = (None, None) if key is None else jr.split(key)
-    step = filt.transition(model, belief, inputs, key=predict_key)
-    # The update, with coordinates η of the prediction as the state: x' = μ̂ + X η.
-    white = Gaussian.of_factor(
-        jnp.zeros_like(step.mean), jnp.eye(step.mean.size, dtype=step.mean.dtype)
-    )
-    X, Y, L = _joined(step, filt.along_root)
-    space = model.state_space
-
-    def observe(coordinates, inputs):
-        point = space.add(step.mean, product(X, coordinates))
-        return space.continued(lambda x: model.observe(x, inputs), point)
-
-    whitened = dataclasses.replace(model, observe=observe, state_space=Euclidean())
-    updated, info = filt.update(whitened, white, measurement, inputs, key=update_key)
-    return _linked(step, X, Y, L, updated, info, space, along_root=filt.along_root)
-
-
-def affine_step(
-    model: StateSpaceModel,
-    belief: Gaussian,
-    measurement: Measurement,
-    process: Affine,
-    observation: Affine,
-) -> tuple[Gaussian, Info, Link]:
-    """The step of a Kalman filter for a process and an observation that are linear."""
-    space, image_space = model.state_space, model.observation_space
-    step = process.transition(belief, space)
-    X, Y, L = _joined(step, False)
-    predicted = Gaussian.of_factor(step.mean, X)
-    expected = observation.image(predicted, space, image_space)
-    innovation = image_space.difference(measurement.value, expected)
-    noisy = dataclasses.replace(measurement, factor=observation.noise)
-    white = Gaussian.of_factor(jnp.zeros_like(step.mean), jnp.eye(step.mean.size, dtype=X.dtype))
-    image = product(observation.slope, X)
-    updated, info = condition(white, innovation, image, noisy, Euclidean())
-    return _linked(step, X, Y, L, updated, info, space, along_root=False)
-
-
-def _joined(step: Transition, along_root: bool) -> tuple[Array, Array, Array]:
-    """X, Y and L with x' = μ̂ + X η and ξ = Y η + L ζ."""
-    identity = jnp.eye(step.slope.shape[1], dtype=step.slope.dtype)
-    X, Y, L = array_update(step.noise, step.slope, identity)
-    if along_root:
-        X, Y = canonical_with(X, Y)
-    return X, Y, L
-
-
-def _linked(
-    step: Transition,
-    X: Array,
-    Y: Array,
-    L: Array,
-    updated: Gaussian,
-    info: Info,
-    space: AbstractSpace,
-    *,
-    along_root: bool,
-) -> tuple[Gaussian, Info, Link]:
-    """Belief and link from the updated coordinates η = e + C ξ': x' = μ̂ + X e + X C ξ'."""
-    factor, gain = product(X, updated.factor), product(Y, updated.factor)
-    if along_root:
-        factor, gain = canonical_with(factor, gain)
-    mean = space.inside(space.add(step.mean, product(X, updated.mean)))
-    belief = Gaussian.of_factor(mean, factor)
-    info = dataclasses.replace(info, finite=all_finite(belief))
-    if info.gain is not None:
-        info = dataclasses.replace(info, gain=product(X, info.gain))
-    return belief, info, Link(product(Y, updated.mean), gain, L)
 
 
 class RauchTungStriebel(AbstractSmoother[Gaussian]):
@@ -196,7 +82,7 @@ class RauchTungStriebel(AbstractSmoother[Gaussian]):
         key: Key | None,
         recompute: bool | None,
     ) -> Linked:
-        check_kalman(filt, self)
+        require_kalman(filt, type(self).__name__)
         first = filt.init(model, prior, key=key)
 
         def step(belief, known):
@@ -231,17 +117,6 @@ class RauchTungStriebel(AbstractSmoother[Gaussian]):
 
 smoother_of.register(ExtendedKalmanFilter)(lambda filt: RauchTungStriebel())
 smoother_of.register(AbstractSigmaPointFilter)(lambda filt: RauchTungStriebel())
-
-
-def check_kalman(filt: Any, smoother: Any) -> None:
-    """Raises unless a filter has the joint distribution of states one step apart."""
-    require_filter(filt, AbstractKalmanFilter, smoother)
-    if not getattr(filt, "redraw", True):
-        raise ValueError(
-            f"Smoothing needs `redraw=True` of {type(filt).__name__}: the paper's form computes "
-            "gains from points without process noise, and so has no joint distribution of "
-            "states and measurements."
-        )
 
 
 def relinearized(
@@ -313,12 +188,6 @@ def smoothed_of(
 
     crosses = jax.vmap(cross)(factors, passed.links.gain, later, beliefs)
     return smoothed(beliefs, initial, crosses, passed.info, frozen=passed.frozen)
-
-
-def in_space(belief: Gaussian, white: Gaussian, space: AbstractSpace) -> Gaussian:
-    """The distribution of μ + M ξ."""
-    mean = space.inside(space.add(belief.mean, product(belief.factor, white.mean)))
-    return Gaussian.of_factor(mean, root_sum(product(belief.factor, white.factor)))
 
 
 def draw_links(

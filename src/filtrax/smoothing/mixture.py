@@ -14,6 +14,7 @@ from filtrax._types import Inputs, Key, State
 from filtrax.beliefs import Gaussian, GaussianMixture
 from filtrax.filters.base import Info
 from filtrax.filters.interacting import IMMFilter, log_transitions, mix, modes_of
+from filtrax.filters.links import require_kalman
 from filtrax.linalg import array_update, gaussian_log_density, product, pseudo_inverse, root_sum
 from filtrax.smoothing.base import (
     AbstractSmoother,
@@ -23,7 +24,6 @@ from filtrax.smoothing.base import (
     smoothed,
     smoother_of,
 )
-from filtrax.smoothing.gaussian import check_kalman
 from filtrax.spaces import AbstractSpace
 from filtrax.state_space import StateSpaceModel
 from filtrax.switching import switching
@@ -84,7 +84,7 @@ class Kim(AbstractSmoother[GaussianMixture]):
         recompute: bool | None,
     ) -> Mixed:
         require_filter(filt, IMMFilter, self)
-        check_kalman(filt.inner, self)
+        require_kalman(filt.inner, type(self).__name__)
         first = filt.init(model, prior, key=key)
 
         def step(belief, known):
