@@ -43,7 +43,7 @@ if typing.TYPE_CHECKING:
     from filtrax.sensors import DirectSensor, Measurement, NetworkSensor, stack_sensors
     from filtrax.smoothing import Smoothed, sample_path, smooth
     from filtrax.spaces import Euclidean, Space
-    from filtrax.state_space import ResidualProcess, StateSpaceModel, simulate
+    from filtrax.state_space import Linear, ResidualProcess, StateSpaceModel, simulate
     from filtrax.switching import (
         LearnedTransitions,
         Mode,
@@ -97,7 +97,7 @@ _HOMES = {
     "filtrax.sensors": ("DirectSensor", "Measurement", "NetworkSensor", "stack_sensors"),
     "filtrax.smoothing": ("Smoothed", "sample_path", "smooth"),
     "filtrax.spaces": ("Euclidean", "Space"),
-    "filtrax.state_space": ("ResidualProcess", "StateSpaceModel", "simulate"),
+    "filtrax.state_space": ("Linear", "ResidualProcess", "StateSpaceModel", "simulate"),
     "filtrax.switching": (
         "LearnedTransitions",
         "Mode",

@@ -9,12 +9,12 @@ import jax
 import jax.random as jr
 from jaxtyping import Array, Float
 
-from filtrax._checks import check_shape, check_signature, keyword_only
+from filtrax._checks import as_float, check_shape, check_signature, keyword_only
 from filtrax._given import unwrap
 from filtrax._types import Context, Inputs, Key, Observation, State, bound
 from filtrax.beliefs import Gaussian
 from filtrax.likelihoods import AbstractLikelihood, GaussianLikelihood
-from filtrax.linalg import precise
+from filtrax.linalg import precise, product
 from filtrax.networks import Features
 from filtrax.noise import AbstractNoise
 from filtrax.sensors import Measurement, Sensor, draw_reading
@@ -81,6 +81,25 @@ class StateSpaceModel(eqx.Module):
 def _sharing(part: Any, process: Any) -> Any:
     """A part with the parameters of the process if it asks for them by `with_process`."""
     return part.with_process(process) if hasattr(part, "with_process") else part
+
+
+class Linear(eqx.Module):
+    """A linear process or observation: x ↦ A x + B u.
+
+    **Attributes:**
+
+    - `matrix`: A.
+    - `input_matrix`: B, for inputs that are one vector. None: they are not used.
+    """
+
+    matrix: Float[Array, "y x"] = eqx.field(converter=as_float)
+    input_matrix: Float[Array, "y u"] | None = eqx.field(
+        default=None, converter=lambda value: None if value is None else as_float(value)
+    )
+
+    def __call__(self, state: State, inputs: Inputs) -> Float[Array, " y"]:
+        image = product(self.matrix, state)
+        return image if self.input_matrix is None else image + product(self.input_matrix, inputs)
 
 
 def check_model(

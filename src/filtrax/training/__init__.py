@@ -1,5 +1,6 @@
 """Training filters and models end to end: one of them with `fit`, ensembles with `Training`."""
 
+from filtrax.training._em import Learned, fit_em
 from filtrax.training._fit import DivergenceError, History, Progress, fit
 from filtrax.training.checkpoints import load, load_parts, save, save_parts
 from filtrax.training.ensembles import Training
@@ -13,6 +14,7 @@ from filtrax.training.objectives import (
     measurement_nll,
     process_nll,
     sensor_nll,
+    smoothing,
     weighted,
 )
 from filtrax.training.protocols import (
@@ -36,6 +38,7 @@ __all__ = [
     "Ensemble",
     "EpochRecord",
     "History",
+    "Learned",
     "LikelihoodContrast",
     "Objective",
     "ObjectiveScore",
@@ -49,6 +52,7 @@ __all__ = [
     "evaluate",
     "filtering",
     "fit",
+    "fit_em",
     "l2",
     "load",
     "load_parts",
@@ -57,6 +61,7 @@ __all__ = [
     "save",
     "save_parts",
     "sensor_nll",
+    "smoothing",
     "tracking",
     "weighted",
 ]
