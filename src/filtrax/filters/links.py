@@ -84,6 +84,8 @@ def affine_step(
     measurement: Measurement,
     process: Affine,
     observation: Affine,
+    *,
+    along_root: bool = False,
 ) -> tuple[Gaussian, Info, Link]:
     """The step of a Kalman filter for a process and an observation that are linear."""
     space, image_space = model.state_space, model.observation_space
@@ -96,7 +98,7 @@ def affine_step(
     white = Gaussian.of_factor(jnp.zeros_like(step.mean), jnp.eye(step.mean.size, dtype=X.dtype))
     image = product(observation.slope, X)
     updated, info = condition(white, innovation, image, noisy, Euclidean())
-    return linked(step, X, Y, L, updated, info, space, along_root=False)
+    return linked(step, X, Y, L, updated, info, space, along_root=along_root)
 
 
 def joined(step: Transition, along_root: bool) -> tuple[Array, Array, Array]:
@@ -150,6 +152,22 @@ def require_kalman(filt: Any, purpose: str) -> None:
             "gains from points without process noise, and so has no joint distribution of "
             "states and measurements."
         )
+
+
+def require_linearizable(
+    filt: AbstractKalmanFilter, model: StateSpaceModel, belief: Gaussian, inputs: Inputs
+) -> None:
+    """Raises unless a filter that needs the derivative of the process can compute it."""
+    if filt.along_root:
+        return  # it needs images of points alone
+    try:
+        jax.eval_shape(lambda: filt.transition(model, belief, inputs))
+    except Exception as error:
+        raise TypeError(
+            f"{type(filt).__name__} smooths with the derivative of `process`, and JAX cannot "
+            f"compute it: {str(error).splitlines()[0]} Use `UnscentedKalmanFilter()`, which needs "
+            "none, or a process that JAX differentiates."
+        ) from error
 
 
 class Lagged(AbstractBelief):

@@ -11,10 +11,12 @@ from filtrax._checks import as_arrays, check_whole, keyword_only
 from filtrax._given import unwrap
 from filtrax._types import Context, Key
 from filtrax.beliefs import Gaussian
-from filtrax.filters._run import check_first, check_sequence, sense_all
+from filtrax.filters._run import Filtered, check_first, check_sequence, sense_all
 from filtrax.filters.base import AbstractFilter, Info
 from filtrax.linalg import precise
 from filtrax.smoothing.base import AbstractSmoother, Paths, Sequence, Smoothed, smoother_of
+from filtrax.smoothing.gaussian import RauchTungStriebel
+from filtrax.smoothing.parallel import FEWEST_STEPS, ParallelInTime, is_linear
 from filtrax.state_space import StateSpaceModel
 from filtrax.trajectory import Trajectory
 
@@ -42,13 +44,12 @@ def smooth(
     **Arguments:** those of `run`, and
 
     - `smoother`: an object of `filtrax.smoothing` in the place of the filter's own, which is
-      `RauchTungStriebel` for Kalman filters, `Kim` for an IMM filter and `MarginalSmoother` for
-      particles.
+      `RauchTungStriebel` for Kalman filters, or `ParallelInTime` for long sequences of linear
+      models on a GPU, `Kim` for an IMM filter and `MarginalSmoother` for particles.
     """
     inputs, readings, observed = as_arrays((inputs, readings, observed))
     check_sequence(readings, observed, inputs=inputs)
     sequence = (prior, inputs, readings, observed, context)
-    smoother = smoother_of(filt) if smoother is None else smoother
     return _compiled(smoother, filt, model, sequence, key, recompute, info)
 
 
@@ -75,7 +76,6 @@ def sample_path(
     inputs, readings, observed = as_arrays((inputs, readings, observed))
     check_sequence(readings, observed, inputs=inputs)
     sequence = (prior, inputs, readings, observed, context)
-    smoother = smoother_of(filt) if smoother is None else smoother
     return _compiled_paths(smoother, filt, model, sequence, num_paths, key)
 
 
@@ -97,8 +97,42 @@ def smooth_trajectory(
         trajectory.observed,
         trajectory.context,
     )
-    smoother = smoother_of(filt) if smoother is None else smoother
     return _smooth(smoother, filt, model, sequence, key, recompute, info)
+
+
+@keyword_only(
+    "run_parallel(filter, model, prior, readings, *, inputs=None, observed=None, ...)",
+    controls="inputs",
+)
+def run_parallel(
+    filt: AbstractFilter,
+    model: StateSpaceModel,
+    prior: Gaussian,
+    readings: Any,
+    *,
+    inputs: Any = None,
+    observed: Any = None,
+    context: Context = None,
+    key: Key | None = None,
+    passes: int = 1,
+) -> Filtered[Gaussian]:
+    """What `run` returns, by a scan over time in parallel (`ParallelInTime`).
+
+    With more than one pass, the filter's model is linearized about the smoothed path of the pass
+    before, so that its beliefs are not quite those of `run`.
+    """
+    inputs, readings, observed = as_arrays((inputs, readings, observed))
+    check_sequence(readings, observed, inputs=inputs)
+    sequence = (prior, inputs, readings, observed, context)
+    return _compiled_filter(ParallelInTime(passes), filt, model, sequence, key)
+
+
+@eqx.filter_jit
+@precise
+def _compiled_filter(smoother, filt, model, sequence, key) -> Filtered:
+    *_, sequence, passed = _forward(smoother, filt, model, sequence, key, None)
+    info = Info(passed.info.finite, passed.info.log_likelihood, sequence.measurements.novelty)
+    return Filtered(passed.beliefs, info, info.log_likelihood.sum())
 
 
 @eqx.filter_jit
@@ -109,7 +143,8 @@ def _compiled(smoother, filt, model, sequence, key, recompute, everything) -> Sm
 @precise
 def _smooth(smoother, filt, model, sequence, key, recompute, everything) -> Smoothed:
     key, draw_key = (None, None) if key is None else (key, jr.fold_in(key, 0))
-    filt, model, sequence, passed = _forward(smoother, filt, model, sequence, key, recompute)
+    arguments = (smoother, filt, model, sequence, key, recompute)
+    smoother, filt, model, sequence, passed = _forward(*arguments)
     smoothed = smoother.smooth(filt, model, sequence, passed, key=draw_key)
     info = smoothed.info
     if not everything:
@@ -122,7 +157,8 @@ def _smooth(smoother, filt, model, sequence, key, recompute, everything) -> Smoo
 @precise
 def _compiled_paths(smoother, filt, model, sequence, num_paths, key) -> Paths:
     forward_key, key = jr.split(key)
-    filt, model, sequence, passed = _forward(smoother, filt, model, sequence, forward_key, None)
+    arguments = (smoother, filt, model, sequence, forward_key, None)
+    smoother, filt, model, sequence, passed = _forward(*arguments)
     draw = lambda key: smoother.draw(filt, model, sequence, passed, key=key)  # noqa: E731
     return Paths(*jax.vmap(draw)(jr.split(key, num_paths)))
 
@@ -136,5 +172,15 @@ def _forward(smoother, filt, model, sequence, key, recompute):
     check_first(model, prior, inputs, measurements)
     keys = None if key is None else jr.split(key, measurements.value.shape[0])
     sequence = Sequence(measurements, inputs, keys)
+    smoother = _chosen(filt, model, prior, sequence) if smoother is None else smoother
     passed = smoother.forward(filt, model, prior, sequence, key=init_key, recompute=recompute)
-    return filt, model, sequence, passed
+    return smoother, filt, model, sequence, passed
+
+
+def _chosen(filt: Any, model: Any, prior: Gaussian, sequence: Sequence) -> AbstractSmoother:
+    """The filter's own smoother, or the parallel one where it is the faster program."""
+    smoother = smoother_of(filt)
+    steps, device = len(sequence.measurements.value), jax.default_backend()
+    if not isinstance(smoother, RauchTungStriebel) or device == "cpu" or steps < FEWEST_STEPS:
+        return smoother
+    return ParallelInTime() if is_linear(model, prior.mean, sequence) else smoother

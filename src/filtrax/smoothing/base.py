@@ -24,6 +24,10 @@ class Sequence(eqx.Module):
     inputs: Inputs
     keys: Keys | None
 
+    def first(self) -> "Sequence":
+        """The first step."""
+        return jax.tree.map(lambda leaf: leaf[0], self)
+
 
 class Smoothed(eqx.Module, Generic[Belief]):
     """The result of smoothing a sequence.

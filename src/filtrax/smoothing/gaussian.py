@@ -15,7 +15,14 @@ from filtrax.beliefs import Gaussian
 from filtrax.filters.base import Info
 from filtrax.filters.extended import ExtendedKalmanFilter
 from filtrax.filters.linearization import AbstractKalmanFilter, Affine
-from filtrax.filters.links import Link, affine_step, in_space, linked_step, require_kalman
+from filtrax.filters.links import (
+    Link,
+    affine_step,
+    in_space,
+    linked_step,
+    require_kalman,
+    require_linearizable,
+)
 from filtrax.filters.sigma_points import AbstractSigmaPointFilter
 from filtrax.linalg import product
 from filtrax.smoothing.base import (
@@ -84,6 +91,7 @@ class RauchTungStriebel(AbstractSmoother[Gaussian]):
     ) -> Linked:
         require_kalman(filt, type(self).__name__)
         first = filt.init(model, prior, key=key)
+        require_linearizable(filt, model, first, sequence.first().inputs)
 
         def step(belief, known):
             belief, info, link = linked_step(
@@ -128,7 +136,8 @@ def relinearized(
     recompute: bool | None,
 ) -> Linked:
     """Filters again, with the model linearized along the smoothed path."""
-    process, observation = linearized(filt, model, sequence, passed)
+    path = smooth_links(passed, model.state_space)
+    process, observation = linearized_about(filt, model, sequence, path.initial, path.beliefs)
 
     def step(belief, known):
         measurement, process, observation = known
@@ -140,17 +149,17 @@ def relinearized(
     return Linked(passed.initial, beliefs, passed.info, links)
 
 
-def linearized(
-    filt: AbstractKalmanFilter, model: StateSpaceModel, sequence: Sequence, passed: Linked
+def linearized_about(
+    filt: AbstractKalmanFilter,
+    model: StateSpaceModel,
+    sequence: Sequence,
+    initial: Gaussian,
+    beliefs: Gaussian,
 ) -> tuple[Affine, Affine]:
-    """Process and observation of all steps, linearized about the smoothed beliefs."""
-    path = smooth_links(passed, model.state_space)
-    both = jax.tree.map(
-        lambda first, others: jnp.concatenate([first[None], others]),
-        path.initial,
-        path.beliefs,
+    """Process and observation of all steps, linearized about the beliefs of a path."""
+    before = jax.tree.map(
+        lambda one, many: jnp.concatenate([one[None], many[:-1]]), initial, beliefs
     )
-    before = jax.tree.map(lambda leaf: leaf[:-1], both)
 
     def of_step(before, after, known):
         keys = (None, None) if known.keys is None else jr.split(known.keys)
@@ -160,19 +169,28 @@ def linearized(
         )
         return process, observation
 
-    return jax.vmap(of_step)(before, path.beliefs, sequence)
+    return jax.vmap(of_step)(before, beliefs, sequence)
 
 
 def smooth_links(passed: Linked, space: AbstractSpace) -> Smoothed[Gaussian]:
     """The backward pass."""
-    mean = jnp.zeros_like(passed.initial.mean)
-    last = Gaussian.of_factor(mean, jnp.eye(mean.size, dtype=mean.dtype))
+    first, later = trace_back(passed.links, last_coordinates(passed.initial))
+    return smoothed_of(passed, first, later, space)
 
-    def step(later, link):
+
+def last_coordinates(belief: Gaussian) -> Gaussian:
+    """The distribution of the coordinates of a belief after which nothing is known."""
+    size, dtype = belief.mean.size, belief.mean.dtype
+    return Gaussian.of_factor(jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype))
+
+
+def trace_back(links: Link, last: Gaussian) -> tuple[Gaussian, Gaussian]:
+    """The coordinates before the first step, and those after each, from those after the last."""
+
+    def step(later: Gaussian, link: Link) -> tuple[Gaussian, Gaussian]:
         return link.back(later), later
 
-    first, later = jax.lax.scan(step, last, passed.links, reverse=True)
-    return smoothed_of(passed, first, later, space)
+    return jax.lax.scan(step, last, links, reverse=True)
 
 
 def smoothed_of(

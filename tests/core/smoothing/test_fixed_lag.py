@@ -1,5 +1,7 @@
 """Fixed lag, step by step and over a recording, against smoothing of the readings so far."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -82,6 +84,11 @@ def smoothed(filt, **known):
     return filtrax.smooth(filt, *arguments, inputs=trajectory.inputs, **known)
 
 
+def on_the_host(state, inputs):
+    del inputs
+    return jax.pure_callback(lambda x: x, state, state)
+
+
 FILTERS = all_filters()
 BAD = {
     "a recurrent filter": (
@@ -120,6 +127,17 @@ BAD = {
         TypeError,
         lambda: smoothed(EKF, smoother=filtrax.smoothing.MarginalSmoother()),
         "MarginalSmoother smooths a filter that is an ParticleFilter",
+    ),
+    "a process without a derivative": (
+        TypeError,
+        lambda: filtrax.smooth(
+            EKF,
+            dataclasses.replace(beacon_model(), process=on_the_host),
+            beacon_prior(),
+            jnp.zeros((3, 2)),
+            inputs=jnp.zeros((3, 2)),
+        ),
+        "ExtendedKalmanFilter smooths with the derivative of `process`, and JAX cannot compute it",
     ),
     "no pass": (
         ValueError,
