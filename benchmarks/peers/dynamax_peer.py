@@ -5,6 +5,13 @@
 
 import jax
 import jax.numpy as jnp
+from dynamax.linear_gaussian_ssm import lgssm_smoother, parallel_lgssm_smoother
+from dynamax.linear_gaussian_ssm.inference import (
+    ParamsLGSSM,
+    ParamsLGSSMDynamics,
+    ParamsLGSSMEmissions,
+    ParamsLGSSMInitial,
+)
 from dynamax.nonlinear_gaussian_ssm import (
     ParamsNLGSSM,
     UKFHyperParams,
@@ -46,6 +53,40 @@ def make_run(name: str, problem: Problem) -> Call | None:
         return results.filtered_means, results.filtered_covariances, results.marginal_loglik
 
     return compiled(beliefs, readings)
+
+
+def make_smoothing(problem: Problem) -> dict[str, Call]:
+    """Smoothed beliefs of a batch of the linear problem, in turn and by an associative scan."""
+    parameters, readings, _ = arguments_of(problem)
+    dynamics, matrix = parameters["dynamics"], parameters["matrix"]
+    (observed, size), dtype = matrix.shape, readings.dtype
+    noises = [jnp.diag(parameters[name] ** 2) for name in ("process_std", "observation_std")]
+    model = ParamsLGSSM(
+        initial=ParamsLGSSMInitial(
+            mean=jnp.zeros(size, dtype), cov=dynamics @ dynamics.T + noises[0]
+        ),
+        dynamics=ParamsLGSSMDynamics(
+            weights=dynamics,
+            bias=jnp.zeros(size, dtype),
+            input_weights=jnp.zeros((size, 0), dtype),
+            cov=noises[0],
+        ),
+        emissions=ParamsLGSSMEmissions(
+            weights=matrix,
+            bias=jnp.zeros(observed, dtype),
+            input_weights=jnp.zeros((observed, 0), dtype),
+            cov=noises[1],
+        ),
+    )
+
+    def call(smoother):
+        def one(readings):
+            found = smoother(model, readings)
+            return found.smoothed_means, found.smoothed_covariances, found.marginal_loglik
+
+        return compiled(jax.vmap(one), readings)
+
+    return {"": call(lgssm_smoother), " in parallel": call(parallel_lgssm_smoother)}
 
 
 def _filtered(name, parameters, readings, parts):

@@ -9,10 +9,13 @@ import jax
 import numpy as np
 import pytest
 
+from filtrax.lab.bench import suites
 from filtrax.lab.bench.calls import check_agreement
-from filtrax.lab.bench.measurements import check_draws, online_step, ours
+from filtrax.lab.bench.measurements import Conditions, check_draws, online_step, ours
+from filtrax.lab.bench.peaks import Peaks
 from filtrax.lab.bench.peers import load_peers
 from filtrax.lab.bench.problems import Sizes, make_problem
+from filtrax.lab.bench.series import Smoothing, smoothing_call
 
 FOLDER = Path(__file__).parents[3] / "benchmarks" / "peers"
 pytestmark = [
@@ -83,3 +86,28 @@ def test_all_peers_are_there_or_say_what_they_lack():
     assert len(found) + len(missing) == 4
     for module in found.values():
         assert module.make_call("mcukf", make_problem(Sizes(2, 1, 2, 2))) is None
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["dynamax", "cuthbert"])
+def test_a_peer_smooths_as_we_do(name):
+    """Rejects states that are shifted by one, and a prior of another time."""
+    other = peer(name)
+    problem = make_problem(Sizes(3, 2, 2, 7), np.float64)
+    means, covariances, values = smoothing_call(problem).run()
+    for call in other.make_smoothing(problem).values():
+        theirs = call.run()
+        np.testing.assert_allclose(theirs[0], means, rtol=1e-7, atol=1e-7)
+        np.testing.assert_allclose(theirs[2], values, rtol=1e-7)
+        squares = theirs[1] if name == "dynamax" else theirs[1] @ theirs[1].swapaxes(-1, -2)
+        np.testing.assert_allclose(squares, covariances, rtol=1e-6, atol=1e-7)
+
+
+def test_the_long_suite_measures_both_roads():
+    """With results that agree: rejects a road that does other work."""
+    one = Smoothing(Sizes(batch=1, steps=20))
+    record = one.measure(Conditions(Peaks(1e9, 1e9, 1e-6, 1e-5), seconds=0.01))
+    assert set(record["ratios"]) == {"filtrax in parallel", "filtrax filter alone"}
+    names = [measured.name for measured in suites.suite("long")]
+    assert len(set(names)) == len(names)
+    assert {measured.sizes.steps for measured in suites.suite("long")} >= {1000, 100_000}

@@ -92,6 +92,7 @@ def _devices(contents: Mapping[str, Record], pictures: Mapping[str, Picture]) ->
         parts.append(f"## {device}")
         parts += _titled("Value and gradient of a batch", _compared(merged, brief=True))
         parts += _titled("One step of a loop", _online(merged, brief=True))
+        parts += _titled("Smoothing of series", _series(merged, brief=True))
         parts += [
             f"![{pictures[name].caption}]({FIGURES}/{pictures[name].name})"
             for name in own
@@ -105,6 +106,7 @@ def _section(name: str, record: Mapping[str, Any]) -> str:
     parts = [f"## {_device(record)}, record `{name}`", _origin(record)]
     parts += _titled("Against other libraries", _compared(measured))
     parts += _titled("One step of a loop", _online(measured))
+    parts += _titled("Smoothing of series", _series(measured))
     parts += _titled("Training", _training(measured))
     parts += _titled("Memory of the backward pass", _memory(measured))
     parts.append(_everything(record["measurements"]))
@@ -152,7 +154,9 @@ def _others(measured: Iterable[Record]) -> list[str]:
     return list(dict.fromkeys(name for one in measured for name in one["ratios"]))
 
 
-def _ratio_table(rows: Mapping[str, Record], times: Mapping[str, str], brief: bool) -> str:
+def _ratio_table(
+    rows: Mapping[str, Record], times: Mapping[str, str], brief: bool, *, roads: bool = False
+) -> str:
     """Tabulates our times, floors and ratios to others.
 
     **Arguments:**
@@ -160,10 +164,12 @@ def _ratio_table(rows: Mapping[str, Record], times: Mapping[str, str], brief: bo
     - `rows`: the measurements by their names in the table.
     - `times`: headings by the keys of the times to show.
     - `brief`: medians without quartiles, and only the ratios to other libraries.
+    - `roads`: whether our variants are other roads to the same result, which are always shown.
     """
     if not rows:
         return ""
-    others = [name for name in _others(rows.values()) if not (brief and name.startswith(OURS))]
+    hidden = brief and not roads
+    others = [name for name in _others(rows.values()) if not (hidden and name.startswith(OURS))]
     head = ["", *times.values(), "floor", *(f"ratio to {name}" for name in others)]
     lines = []
     for name, one in rows.items():
@@ -195,6 +201,16 @@ def _online(measured: Mapping[str, Record], *, brief: bool = False) -> str:
         if one["kind"] == "online"
     }
     return _ratio_table(rows, {"median": "median", "p99": "99th percentile"}, brief)
+
+
+def _series(measured: Mapping[str, Record], *, brief: bool = False) -> str:
+    """Tabulates smoothing over the length of series; roads cross where their ratio passes one."""
+    rows = {
+        name.removeprefix("smoothing/"): one
+        for name, one in measured.items()
+        if one["kind"] == "smoothing"
+    }
+    return _ratio_table(rows, {"median": "all beliefs"}, brief, roads=True)
 
 
 def _training(measured: Mapping[str, Record]) -> str:

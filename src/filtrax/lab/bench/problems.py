@@ -126,13 +126,14 @@ def make_model(parameters: Parameters) -> StateSpaceModel:
     """Makes the state-space model of a problem."""
     return StateSpaceModel(
         process=Bent(parameters["dynamics"]),
-        process_noise=_noise(parameters["process_std"]),
+        process_noise=noise_of(parameters["process_std"]),
         observe=Bent(parameters["matrix"]),
-        sensor=DirectSensor(_noise(parameters["observation_std"])),
+        sensor=DirectSensor(noise_of(parameters["observation_std"])),
     )
 
 
-def _noise(std: Any) -> DiagonalNoise:
+def noise_of(std: Any) -> DiagonalNoise:
+    """Returns noise of these standard deviations, to train."""
     return DiagonalNoise(std, jnp.ones_like(std), (0.0,) * std.shape[0])
 
 

@@ -13,6 +13,7 @@ from filtrax.lab.bench.measurements import (
     Online,
 )
 from filtrax.lab.bench.problems import DRAWN_FILTERS, FILTERS, Sizes
+from filtrax.lab.bench.series import FILTER, PARALLEL, STEADY, Smoothing
 from filtrax.lab.bench.trainings import RunTime, TrainingTime
 
 COMPILED_PEERS = ("dynamax", "cuthbert")
@@ -106,12 +107,25 @@ def gpu() -> list[Measurement]:
     return _once(compared_on_gpu() + training + growing({}) + online_steps())
 
 
+def long() -> list[Measurement]:
+    """Smoothing of growing series by both roads, and of batches, in about ten minutes."""
+    found: list[Measurement] = []
+    for steps in (100, 1000, 10_000, 100_000):
+        ways = (PARALLEL, STEADY, FILTER)
+        found.append(Smoothing(Sizes(batch=1, steps=steps), ways, COMPILED_PEERS))
+    found += [
+        Smoothing(Sizes(batch=batch, steps=steps), (FILTER,), COMPILED_PEERS)
+        for batch, steps in ((32, 50), (32, 1000), (1024, 50))
+    ]
+    return found
+
+
 def full() -> list[Measurement]:
     """All measurements."""
-    return _once(gpu() + cpu())
+    return _once(gpu() + cpu() + long())
 
 
-SUITES = {"quick": quick, "cpu": cpu, "gpu": gpu, "full": full}
+SUITES = {"quick": quick, "cpu": cpu, "gpu": gpu, "long": long, "full": full}
 
 
 def suite(name: str) -> list[Measurement]:
