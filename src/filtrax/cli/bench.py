@@ -10,8 +10,8 @@ from filtrax.cli.errors import interruptible
 
 def bench(
     suite: Annotated[
-        Literal["quick", "cpu", "gpu", "full"],
-        typer.Option(help="quick: one of each kind, in minutes. cpu, gpu: for such a device."),
+        Literal["quick", "cpu", "gpu", "long", "full"],
+        typer.Option(help="quick: one of each kind, in minutes. cpu, gpu: for such a device. long: series."),
     ] = "quick",
     only: Annotated[
         list[str] | None,
