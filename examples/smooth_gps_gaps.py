@@ -36,9 +36,11 @@ tunnel = (steps >= 800) & (steps < 1200) | (steps >= 2000) & (steps < 2600)
 fixes = (steps % 10 == 0) & ~tunnel
 
 filt = filtrax.ExtendedKalmanFilter()
-known = {"inputs": commands, "observed": fixes}
-filtered = filtrax.run(filt, model, prior, track.readings, **known).beliefs
-smoothed = filtrax.smooth(filt, model, prior, track.readings, **known).beliefs
+filtered, smoothed = (
+    estimate(filt, model, prior, track.readings, inputs=commands, observed=fixes).beliefs
+    for estimate in (filtrax.run, filtrax.smooth)
+)
+assert track.states is not None
 for name, beliefs in (("filter", filtered), ("smoother", smoothed)):
     offset = beliefs.mean[:, :2] - track.states[:, :2]
     error = jnp.sqrt((offset**2).sum(1))

@@ -1,7 +1,7 @@
 """cuthbert: the extended Kalman filter in square-root form, in JAX."""
 
 # The library is there only where it is compared with.
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportArgumentType=false
 
 import jax
 import jax.numpy as jnp

@@ -1,7 +1,7 @@
 """dynamax: extended and unscented Kalman filters in JAX."""
 
 # The library is there only where it is compared with, and says that its numbers are whole.
-# pyright: reportMissingImports=false, reportArgumentType=false
+# pyright: reportMissingImports=false, reportArgumentType=false, reportAttributeAccessIssue=false
 
 import jax
 import jax.numpy as jnp

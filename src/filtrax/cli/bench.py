@@ -11,7 +11,10 @@ from filtrax.cli.errors import interruptible
 def bench(
     suite: Annotated[
         Literal["quick", "cpu", "gpu", "long", "full"],
-        typer.Option(help="quick: one of each kind, in minutes. cpu, gpu: for such a device. long: series."),
+        typer.Option(
+            help="quick: one of each kind, in minutes. cpu, gpu: for such a device. "
+            "long: smoothing of series."
+        ),
     ] = "quick",
     only: Annotated[
         list[str] | None,

@@ -12,14 +12,14 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool
 
-from filtrax._checks import as_arrays, check_whole, keyword_only
+from filtrax._checks import as_arrays, keyword_only
 from filtrax._given import unwrap
 from filtrax._types import Context, Inputs, Key, Reading
 from filtrax.beliefs import Gaussian
 from filtrax.filters._run import check_finite_reading
 from filtrax.filters.base import AbstractFilter, Belief
 from filtrax.filters.interacting import check_modes
-from filtrax.filters.links import Lagged, linked_step, require_kalman
+from filtrax.filters.links import LaggedFilter
 from filtrax.linalg import precise
 from filtrax.sensors import StackedSensors, sense
 from filtrax.state_space import StateSpaceModel, check_model
@@ -123,14 +123,11 @@ def online(
     state k steps ago given all readings so far. Until k steps are done, that is the initial state.
     """
     filt, model = unwrap(filt), unwrap(model).bind(context)
-    if lag is not None:
-        check_whole("lag", lag, 1)
-        require_kalman(filt, "`lag`")
+    running: Any = filt if lag is None else LaggedFilter(filt, lag)
 
     @precise
     def init(prior, key):
-        belief = filt.init(model, prior, key=key)
-        return belief if lag is None else Lagged.first(belief, lag)
+        return running.init(model, prior, key=key)
 
     @precise
     def step(belief, reading, inputs, observed, key):
@@ -139,13 +136,9 @@ def online(
         moments = belief.moments(model.state_space)
         check_model(model, moments, inputs, measurement)
         check_modes(model, moments, inputs, measurement)
-        if lag is None:
-            belief, info = filt.step(model, belief, measurement, inputs, key=step_key)
-            return belief, dataclasses.replace(info, novelty=measurement.novelty)
-        after, info, link = linked_step(filt, model, belief.now, measurement, inputs, key=step_key)
-        belief = belief.moved(after, link)
-        info = dataclasses.replace(info, novelty=measurement.novelty)
-        return belief, info, belief.earlier(model.state_space)
+        belief, info = running.step(model, belief, measurement, inputs, key=step_key)
+        earlier = () if lag is None else (belief.earlier(model.state_space),)
+        return belief, dataclasses.replace(info, novelty=measurement.novelty), *earlier
 
     # A mask in the place of none lets readings go missing later without another compilation.
     # Stacked sensors without masks must stay a whole measurement, so they start without.

@@ -1,4 +1,4 @@
-"""What Kalman filters know of a model near a belief, which smoothers need as well."""
+"""Linear relations between states and measurements near a belief, for filters and smoothers."""
 
 import abc
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""What a step of a Kalman filter says of the state before it, for smoothers.
+"""Links from the state after a step of a Kalman filter to the state before it, for smoothers.
 
 A filter's belief is x = μ + M ξ with ξ ~ N(0, I). All that a step says of the state before it is a
 relation between coordinates, which orthogonal transformations give (`Link`):
@@ -19,9 +19,10 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float
 
+from filtrax._checks import check_whole
 from filtrax._types import Inputs, Key, State
 from filtrax.beliefs import AbstractBelief, Gaussian
-from filtrax.filters.base import Info, all_finite
+from filtrax.filters.base import AbstractFilter, Info, all_finite
 from filtrax.filters.kalman import condition
 from filtrax.filters.linearization import AbstractKalmanFilter, Affine, Transition
 from filtrax.linalg import array_update, canonical_with, product, root_sum
@@ -66,7 +67,7 @@ def linked_step(
     white = Gaussian.of_factor(
         jnp.zeros_like(step.mean), jnp.eye(step.mean.size, dtype=step.mean.dtype)
     )
-    X, Y, L = joined(step, filt.along_root)
+    X, Y, L = coordinates(step, filt.along_root)
     space = model.state_space
 
     def observe(coordinates, inputs):
@@ -90,7 +91,7 @@ def affine_step(
     """The step of a Kalman filter for a process and an observation that are linear."""
     space, image_space = model.state_space, model.observation_space
     step = process.transition(belief, space)
-    X, Y, L = joined(step, False)
+    X, Y, L = coordinates(step, False)
     predicted = Gaussian.of_factor(step.mean, X)
     expected = observation.image(predicted, space, image_space)
     innovation = image_space.difference(measurement.value, expected)
@@ -101,7 +102,7 @@ def affine_step(
     return linked(step, X, Y, L, updated, info, space, along_root=along_root)
 
 
-def joined(step: Transition, along_root: bool) -> tuple[Array, Array, Array]:
+def coordinates(step: Transition, along_root: bool) -> tuple[Array, Array, Array]:
     """X, Y and L with x' = μ̂ + X η and ξ = Y η + L ζ."""
     identity = jnp.eye(step.slope.shape[1], dtype=step.slope.dtype)
     X, Y, L = array_update(step.noise, step.slope, identity)
@@ -209,3 +210,36 @@ class Lagged(AbstractBelief):
         back = lambda later, link: (link.back(later), None)  # noqa: E731
         white, _ = jax.lax.scan(back, last, self.links, reverse=True)
         return in_space(jax.tree.map(lambda leaf: leaf[0], self.before), white, space)
+
+
+class LaggedFilter(AbstractFilter[Lagged]):
+    """A Kalman filter whose beliefs lead back to the states of the last steps.
+
+    **Attributes:**
+
+    - `inner`: the filter.
+    - `lag`: the number of steps.
+    """
+
+    inner: AbstractFilter
+    lag: int = eqx.field(static=True)
+
+    def __check_init__(self):
+        check_whole("lag", self.lag, 1)
+        require_kalman(self.inner, "`lag`")
+
+    def init(self, model: StateSpaceModel, prior: Gaussian, *, key: Key | None = None) -> Lagged:
+        return Lagged.first(self.inner.init(model, prior, key=key), self.lag)
+
+    def step(
+        self,
+        model: StateSpaceModel,
+        belief: Lagged,
+        measurement: Measurement,
+        inputs: Inputs,
+        *,
+        key: Key | None = None,
+    ) -> tuple[Lagged, Info]:
+        inner: Any = self.inner
+        after, info, link = linked_step(inner, model, belief.now, measurement, inputs, key=key)
+        return belief.moved(after, link), info

@@ -116,7 +116,7 @@ def run_parallel(
     key: Key | None = None,
     passes: int = 1,
 ) -> Filtered[Gaussian]:
-    """What `run` returns, by a scan over time in parallel (`ParallelInTime`).
+    """Filters as `run` does, by a scan over time in parallel (`ParallelInTime`).
 
     With more than one pass, the filter's model is linearized about the smoothed path of the pass
     before, so that its beliefs are not quite those of `run`.
@@ -132,7 +132,7 @@ def run_parallel(
 def _compiled_filter(smoother, filt, model, sequence, key) -> Filtered:
     *_, sequence, passed = _forward(smoother, filt, model, sequence, key, None)
     info = Info(passed.info.finite, passed.info.log_likelihood, sequence.measurements.novelty)
-    return Filtered(passed.beliefs, info, info.log_likelihood.sum())
+    return Filtered(passed.beliefs, info, passed.info.log_likelihood.sum())
 
 
 @eqx.filter_jit

@@ -18,7 +18,7 @@ from filtrax.state_space import StateSpaceModel
 
 
 class Sequence(eqx.Module):
-    """What a filter is given in each step of a sequence, with leading time axes."""
+    """Measurements, inputs and keys of all steps of a sequence, with leading time axes."""
 
     measurements: Measurement
     inputs: Inputs

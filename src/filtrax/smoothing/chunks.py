@@ -162,7 +162,7 @@ def likelihood_of_chunks(
             part, _ = _pulled_back(filt, model, belief, none, chunk, context, own)
             gradient = part if gradient is None else jax.tree.map(jnp.add, gradient, part)
         result = _filtered(filt, model, belief, chunk, context, own)
-        belief, total = result.last, total + result.log_likelihood
+        belief, total = result.last, total + _likelihood(filt, result)
     if truncated:
         return total, gradient
     cotangent = jax.tree.map(jnp.zeros_like, eqx.filter(belief, eqx.is_inexact_array))
@@ -238,6 +238,15 @@ def _smoothed(filt, model, belief, later, chunk, context, key) -> tuple[Gaussian
     return first, smoothed_of(passed, first, white, model.state_space)
 
 
+def _likelihood(filt: Any, found: FilteredChunk) -> Scalar:
+    if found.log_likelihood is None:
+        raise ValueError(
+            "`likelihood_of_chunks` needs a filter with a likelihood; "
+            f"{type(filt).__name__} has none."
+        )
+    return found.log_likelihood
+
+
 @eqx.filter_jit
 def _pulled_back(filt, model, belief, cotangent, chunk, context, key) -> tuple[PyTree, PyTree]:
     """Gradients of a chunk's likelihood and of what follows, for the model and the belief."""
@@ -246,7 +255,8 @@ def _pulled_back(filt, model, belief, cotangent, chunk, context, key) -> tuple[P
     def results(arrays):
         model, belief = eqx.combine(arrays, rest)
         found = _filter(filt, model, belief, chunk, context, key)
-        return found.log_likelihood, eqx.filter(found.last, eqx.is_inexact_array)
+        likelihood = _likelihood(filt, found)
+        return likelihood, eqx.filter(found.last, eqx.is_inexact_array)
 
     (total, _), pull = jax.vjp(results, arrays)
     (gradients,) = pull((jnp.ones_like(total), cotangent))

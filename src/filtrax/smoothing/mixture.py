@@ -14,6 +14,7 @@ from filtrax._types import Inputs, Key, State
 from filtrax.beliefs import Gaussian, GaussianMixture
 from filtrax.filters.base import Info
 from filtrax.filters.interacting import IMMFilter, log_transitions, mix, modes_of
+from filtrax.filters.linearization import AbstractKalmanFilter
 from filtrax.filters.links import require_kalman
 from filtrax.linalg import array_update, gaussian_log_density, product, pseudo_inverse, root_sum
 from filtrax.smoothing.base import (
@@ -130,7 +131,7 @@ class Kim(AbstractSmoother[GaussianMixture]):
 
         def step(later, known):
             mean, pairs, key = known
-            return _draw_back(mean, pairs, *later, space, key), later
+            return _draw_back(mean, pairs, later[0], later[1], space, key), later
 
         known = (jnp.concatenate(means), passed.pairs, keys[:-1])
         (_, first), (_, states) = jax.lax.scan(step, (mode, state), known, reverse=True)
@@ -148,7 +149,8 @@ def _pairs(
     key: Key | None,
 ) -> Pairs:
     """The steps from all modes to all modes."""
-    process = switching(model)
+    process, inner = switching(model), filt.inner
+    assert isinstance(inner, AbstractKalmanFilter)  # `forward` sees to it
     key = None if key is None else jr.split(key)[0]
     _, log_mixing = mix(
         belief.log_weights, log_transitions(process, belief.components.mean, inputs)
@@ -156,18 +158,20 @@ def _pairs(
 
     def into(mode):
         def one(before):
-            step = filt.inner.transition(mode[0], before, inputs, key=key)
+            step = inner.transition(mode[0], before, inputs, key=key)
             identity = jnp.eye(before.mean.size, dtype=before.mean.dtype)
             root, Y, L = array_update(step.noise, step.slope, identity)
             gain = product(before.factor, Y, pseudo_inverse(root))
             return step.mean, root, gain, product(before.factor, L)
 
         components = belief.components
-        rooted = Gaussian.of_factor(components.mean, components.root) if along else components
+        rooted = (
+            Gaussian.of_factor(components.mean, components.root) if inner.along_root else components
+        )
         return jax.vmap(one)(rooted)
 
-    along = filt.inner.along_root
-    return Pairs(*map_trees(into, modes_of(model, process)), log_mixing.T)
+    mean, root, gain, factor = map_trees(into, modes_of(model, process))
+    return Pairs(mean, root, gain, factor, log_mixing.T)
 
 
 def _back(

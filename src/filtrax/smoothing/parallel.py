@@ -39,7 +39,7 @@ the likelihood on an H200, 4 states, 2 observations, the scan being dynamax').""
 
 
 class Stretch(eqx.Module):
-    """What is known of several steps: see the module."""
+    """Several steps as one element of the scan: see the module."""
 
     slope: Float[Array, "*t x x"]
     mean: Float[Array, "*t x"]

@@ -13,7 +13,7 @@ from filtrax._types import Key, State
 from filtrax.beliefs import Gaussian
 from filtrax.filters.base import Info, all_finite
 from filtrax.filters.kalman import linearize
-from filtrax.filters.links import Link, joined, require_kalman
+from filtrax.filters.links import Link, coordinates, require_kalman
 from filtrax.filters.sigma_points import depends
 from filtrax.linalg import array_update, inverse, log_determinant, product, with_ones
 from filtrax.smoothing.base import AbstractSmoother, Sequence, Smoothed
@@ -155,7 +155,7 @@ def _gains(filt: Any, model: StateSpaceModel, belief: Gaussian, known: Sequence)
     """The gains of a step from a belief."""
     spaces, seen = (model.state_space, model.observation_space), known.measurements.seen()
     step = filt.transition(model, belief, known.inputs, key=known.keys)
-    X, Y, L = joined(step, False)
+    X, Y, L = coordinates(step, False)
     _, H = linearize(lambda x: model.observe(x, known.inputs), step.mean, *spaces)
     image = jnp.where(seen[:, None], product(H, X), 0.0)
     noise = jnp.where(seen[:, None], known.measurements.factor, 0.0)

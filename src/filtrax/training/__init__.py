@@ -2,6 +2,7 @@
 
 from filtrax.training._em import Learned, fit_em
 from filtrax.training._fit import DivergenceError, History, Progress, fit
+from filtrax.training._smoothing import smoothing
 from filtrax.training.checkpoints import load, load_parts, save, save_parts
 from filtrax.training.ensembles import Training
 from filtrax.training.evaluation import ObjectiveScore, encode, evaluate, tracking
@@ -14,7 +15,6 @@ from filtrax.training.objectives import (
     measurement_nll,
     process_nll,
     sensor_nll,
-    smoothing,
     weighted,
 )
 from filtrax.training.protocols import (

@@ -148,7 +148,7 @@ def _em_step(filt, state, mask, with_prior, key) -> tuple[_State, Scalar]:
 
 
 def _expectations(filt: Any, state: _State, key: Key | None) -> tuple[Expectations, Scalar]:
-    """What the smoother says of all sequences, with a leading axis."""
+    """Smoothed beliefs and measurements of all sequences, and the likelihood."""
 
     def of_sequence(trajectory, key):
         found = smooth_trajectory(filt, state.model, trajectory, key=key)
@@ -159,7 +159,7 @@ def _expectations(filt: Any, state: _State, key: Key | None) -> tuple[Expectatio
         expectations = Expectations(
             found.initial, found.beliefs, found.cross_covariances, measurements, trajectory.inputs
         )
-        return expectations, found.log_likelihood
+        return expectations, jnp.asarray(found.log_likelihood)
 
     expectations, log_likelihoods = jax.vmap(of_sequence)(state.data, _keys(state.data, key))
     return expectations, log_likelihoods.sum()
@@ -172,7 +172,7 @@ def _keys(data: Trajectory, key: Key | None) -> Any:
 @eqx.filter_jit
 def _log_likelihood(filt: Any, model: Any, data: Trajectory, key: Key | None) -> Scalar:
     def of_sequence(trajectory, key):
-        return filter_trajectory(filt, model, trajectory, key=key).log_likelihood
+        return jnp.asarray(filter_trajectory(filt, model, trajectory, key=key).log_likelihood)
 
     return jax.vmap(of_sequence)(data, _keys(data, key)).sum()
 

@@ -86,7 +86,7 @@ def _process(model: Any, old: Any, expected: Expectations, wanted: Any) -> Linea
     sums = _sum(
         of_step, _befores(expected), expected.beliefs, expected.cross_covariances, expected.inputs
     )
-    return _regressed(model.process, *sums, wanted)
+    return _regressed(model.process, sums[0], sums[1], wanted)
 
 
 def _process_noise(model: Any, old: Any, expected: Expectations, wanted: Any) -> Any:
@@ -126,7 +126,7 @@ def _observe(model: Any, old: Any, expected: Expectations, wanted: Any) -> Linea
         return jax.tree.map(lambda leaf: jnp.where(some, leaf, 0.0), both)
 
     sums = _sum(of_step, expected.beliefs, expected.measurements, expected.inputs)
-    return _regressed(model.observe, *sums, wanted)
+    return _regressed(model.observe, sums[0], sums[1], wanted)
 
 
 def _sensor(model: Any, old: Any, expected: Expectations, wanted: Any) -> Any:
