@@ -77,7 +77,7 @@ def test_every_step_raises_the_likelihood(full):
 @pytest.mark.parametrize(
     ("part", "seed"),
     [
-        ("model.process_noise", 4),
+        pytest.param("model.process_noise", 4, marks=pytest.mark.long),
         pytest.param("model.sensor.noise", 0, marks=pytest.mark.long),
         pytest.param("model.process", 0, marks=pytest.mark.long),
         pytest.param("model.process.input_matrix", 0, marks=pytest.mark.long),
@@ -100,6 +100,7 @@ def test_stops_where_the_likelihood_has_no_slope(part, seed):
     assert slope(learned.model) < 1e-3 * slope(model)
 
 
+@pytest.mark.long
 def test_recovers_noise_and_dynamics():
     rng = np.random.default_rng(1)
     A, Q, R = np.array([[0.9, 0.2], [-0.2, 0.8]]), np.diag([0.3, 0.1]), np.diag([0.2, 0.4])
@@ -137,6 +138,7 @@ def drag(state, strength):
     return state - strength * jnp.tanh(state)
 
 
+@pytest.mark.long
 def test_other_parts_follow_the_gradient():
     """A nonlinear process and its noise: rejects steps that lower the likelihood."""
     true = filtrax.StateSpaceModel(

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -19,6 +20,7 @@ EKF = filtrax.ExtendedKalmanFilter()
 SPACE = beacon_model().state_space
 
 
+@eqx.filter_jit
 def value(objective, trajectory):
     progress = jnp.zeros(())
     return objective(EKF, beacon_model(), trajectory, progress, jr.key(0))
@@ -37,10 +39,16 @@ def test_is_the_mean_loss_of_the_path_or_that_of_its_end():
     np.testing.assert_allclose(value(smoothing(), trajectory), each[labels].mean(), rtol=1e-9)
     end = value(smoothing(endpoint=True), trajectory)
     np.testing.assert_allclose(end, each[4], rtol=1e-9)
+
+
+@pytest.mark.long
+def test_padding_changes_no_end_and_passes_change_the_path():
+    trajectory = beacon_trajectory(6)
+    end = value(smoothing(endpoint=True), trajectory)
     padded = value(smoothing(endpoint=True), pad(trajectory, 8))
     np.testing.assert_allclose(padded, end, rtol=1e-8)
     passes = value(smoothing(smoother=RauchTungStriebel(passes=3)), trajectory)
-    assert abs(passes - each[labels].mean()) > 1e-6
+    assert abs(passes - value(smoothing(), trajectory)) > 1e-6
 
 
 def data(count, steps=30):
@@ -67,16 +75,23 @@ def test_labels_are_smoothed_means_and_known_states_stay():
     labelled = self_label(EKF, beacon_model(), unlabelled)
     np.testing.assert_allclose(labelled.states, found.beliefs.mean, rtol=1e-12)
     assert labelled.labelled.all()
-    std = np.sqrt(np.diagonal(found.beliefs.covariance, axis1=1, axis2=2))
-    limit = np.median(std, axis=0)
-    few = self_label(EKF, beacon_model(), unlabelled, largest_std=jnp.asarray(limit))
-    np.testing.assert_array_equal(few.labelled, std <= limit)
     partly = dataclasses.replace(trajectory, labelled=jnp.arange(5) == 2)
     mixed = self_label(EKF, beacon_model(), partly)
     np.testing.assert_array_equal(mixed.states[2], trajectory.states[2])
     np.testing.assert_allclose(mixed.states[3], found.beliefs.mean[3], rtol=1e-12)
-    batch = self_label(EKF, beacon_model(), jax.tree.map(lambda a: a[None], unlabelled))
-    np.testing.assert_allclose(batch.states[0], labelled.states, rtol=1e-12)
+
+
+@pytest.mark.long
+def test_labels_that_are_not_sure_are_left_out_of_each_sequence():
+    trajectory = dataclasses.replace(beacon_trajectory(5), states=None)
+    arguments = (beacon_prior(), trajectory.readings)
+    found = filtrax.smooth(EKF, beacon_model(), *arguments, inputs=trajectory.inputs)
+    std = np.sqrt(np.diagonal(found.beliefs.covariance, axis1=1, axis2=2))
+    limit = np.median(std, axis=0)
+    both = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), trajectory)
+    few = self_label(EKF, beacon_model(), both, largest_std=jnp.asarray(limit))
+    np.testing.assert_array_equal(few.labelled, np.stack([std <= limit] * 2))
+    np.testing.assert_allclose(few.states[1], found.beliefs.mean, rtol=1e-12)
 
 
 @pytest.mark.long

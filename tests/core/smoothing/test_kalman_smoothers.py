@@ -76,7 +76,8 @@ def test_iterated_extended_smoothing_is_nonlinear_least_squares():
     assert np.abs(once.beliefs.mean - found.beliefs.mean).max() > 1e-4
 
 
-@pytest.mark.parametrize("name", ["ukf", pytest.param("mcukf", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["ukf", "mcukf"])
 def test_posterior_linearization_has_a_fixed_point_with_less_error(name):
     """Rejects passes that never settle; what they settle at is the regression along itself."""
     trajectory = beacon_trajectory(20, seed=1)
@@ -87,7 +88,7 @@ def test_posterior_linearization_has_a_fixed_point_with_less_error(name):
     assert steps[0] > steps[1] > 1e3 * steps[2]
 
 
-@pytest.mark.parametrize("name", ["ekf", "ukf"])
+@pytest.mark.parametrize("name", [pytest.param("ekf", marks=pytest.mark.long), "ukf"])
 def test_smoothing_turns_with_the_world(name):
     """The half turn is nowhere: rejects a difference of angles that does not wrap."""
     trajectory = beacon_trajectory(25, seed=2)
@@ -144,7 +145,9 @@ def test_padding_changes_nothing():
     np.testing.assert_allclose(found.log_likelihood, short.log_likelihood, rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize(
+    "name", ["ukf", *(pytest.param(n, marks=pytest.mark.long) for n in FILTERS if n != "ukf")]
+)
 def test_the_forward_pass_is_the_filter(name):
     """The last smoothed belief is the filtered one, and the likelihood and diagnostics are its."""
     trajectory = beacon_trajectory(6)
@@ -183,7 +186,9 @@ PRECISION = {
 }
 
 
-@pytest.mark.parametrize("name", PRECISION)
+@pytest.mark.parametrize(
+    "name", [n if "half" in n else pytest.param(n, marks=pytest.mark.long) for n in PRECISION]
+)
 def test_single_precision_is_close_to_double(name):
     """Rejects an inverse of a predicted covariance that is singular, or nearly so."""
     system, tolerance = PRECISION[name]
@@ -228,7 +233,7 @@ def summary(found):
 @pytest.mark.parametrize(
     ("name", "passes"),
     [
-        ("ekf", 1),
+        pytest.param("ekf", 1, marks=pytest.mark.long),
         ("ukf", 1),
         pytest.param("ekf", 2, marks=pytest.mark.long),
         pytest.param("ukf", 2, marks=pytest.mark.long),

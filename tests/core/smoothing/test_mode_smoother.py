@@ -80,6 +80,7 @@ def test_is_exact_after_one_step():
     np.testing.assert_allclose(found.cross_covariances, cross, atol=1e-10)
 
 
+@pytest.mark.long
 def test_is_closer_to_all_sequences_of_modes_than_the_filter():
     """Rejects a backward pass that leaves modes as they were."""
     errors = {"filter": [], "smoother": []}

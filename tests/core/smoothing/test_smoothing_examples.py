@@ -16,6 +16,7 @@ def promotion_as_users_have_it():
         yield
 
 
+@pytest.mark.long
 def test_the_nile_with_gaps_is_that_of_statsmodels(capsys):
     """Rejects a likelihood or beliefs that a missing year changes, and an EM that stops early."""
     example = runpy.run_path(str(EXAMPLES / "em_missing_values.py"))

@@ -45,6 +45,7 @@ def test_equals_the_smoother_to_rounding_and_says_where_it_stopped():
     assert expected.frozen is None
 
 
+@pytest.mark.long
 def test_has_the_gradient_of_the_smoother():
     (model, prior, readings), known = problem(120, slice(60, 62))
 

@@ -103,11 +103,15 @@ def test_a_peer_smooths_as_we_do(name):
         np.testing.assert_allclose(squares, covariances, rtol=1e-6, atol=1e-7)
 
 
-def test_the_long_suite_measures_both_roads():
+@pytest.mark.long
+def test_both_roads_of_a_series_are_measured():
     """With results that agree: rejects a road that does other work."""
     one = Smoothing(Sizes(batch=1, steps=20))
     record = one.measure(Conditions(Peaks(1e9, 1e9, 1e-6, 1e-5), seconds=0.01))
     assert set(record["ratios"]) == {"filtrax in parallel", "filtrax filter alone"}
+
+
+def test_the_long_suite_has_growing_series():
     names = [measured.name for measured in suites.suite("long")]
     assert len(set(names)) == len(names)
     assert {measured.sizes.steps for measured in suites.suite("long")} >= {1000, 100_000}
