@@ -1,8 +1,8 @@
 """Filtering and smoothing in parallel over time, by associative scans.
 
-A scan combines neighbours in pairs, so that T steps take about 2 log₂ T of them in turn, and more
-arithmetic in all. The model is linear, or linearized along a path p: with δ = x - p, and with
-innovations from the observation of p,
+A scan combines stretches of steps, so that few combinations depend on each other
+(`filtrax._scans`), with more arithmetic in all. The model is linear, or linearized along a path p:
+with δ = x - p, and with innovations from the observation of p,
 
     δ_t = F δ_{t-1} + c + N w,   y = H δ_t + R^½ v
 
@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from filtrax._checks import check_whole
+from filtrax._scans import associative_scan
 from filtrax._types import Key, State
 from filtrax.beliefs import Gaussian
 from filtrax.filters.linearization import AbstractKalmanFilter, Affine
@@ -76,7 +77,8 @@ class ParallelInTime(AbstractSmoother[Gaussian]):
     later one, so that the passes lead to where those of `RauchTungStriebel` lead. Info and
     likelihood are those of the last pass.
 
-    On a CPU it takes longer, and `smooth` never chooses it there.
+    `smooth` chooses it on a GPU alone, for long sequences of linear models. On a CPU it gains
+    something for one sequence, whose steps it makes many at once, and nothing for many sequences.
 
     **Attributes:**
 
@@ -163,7 +165,7 @@ def _parallel_pass(
     offset = Gaussian.of_factor(space.difference(first.mean, path[0].mean), first.factor)
     begin = _first_element(model, offset, *jax.tree.map(lambda leaf: leaf[0], known))
     elements = jax.tree.map(lambda one, many: many.at[0].set(one), begin, elements)
-    combined = jax.lax.associative_scan(jax.vmap(Stretch.then), elements)
+    combined = associative_scan(Stretch.then, elements, _nothing(first))
     means = jax.vmap(lambda p, offset: space.inside(space.add(p, offset)))(points, combined.mean)
     beliefs = Gaussian.of_factor(means, jax.vmap(canonical)(combined.root))
     befores = jax.tree.map(
@@ -218,6 +220,12 @@ def _element(
     )
 
 
+def _nothing(belief: Gaussian) -> Stretch:
+    """No step at all."""
+    mean, root = jnp.zeros_like(belief.mean), jnp.zeros((belief.mean.size,) * 2, belief.mean.dtype)
+    return Stretch(jnp.eye(mean.size, dtype=mean.dtype), mean, root, mean, root)
+
+
 def _first_element(
     model: StateSpaceModel,
     offset: Gaussian,
@@ -245,8 +253,11 @@ def smooth_in_parallel(passed: Linked, space: AbstractSpace) -> Smoothed[Gaussia
         factor = root_sum(product(earlier.gain, later.factor), earlier.factor)
         return Link(shift, product(earlier.gain, later.gain), factor)
 
-    all_links = jax.lax.associative_scan(jax.vmap(joined), passed.links, reverse=True)
-    identity = jnp.eye(passed.initial.mean.size, dtype=passed.initial.mean.dtype)
+    zeros = jnp.zeros_like(passed.initial.mean)
+    identity = jnp.eye(zeros.size, dtype=zeros.dtype)
+    backward = lambda tree: jax.tree.map(lambda leaf: leaf[::-1], tree)  # noqa: E731
+    nothing = Link(zeros, identity, jnp.zeros_like(identity))
+    all_links = backward(associative_scan(joined, backward(passed.links), nothing))
     roots = jax.vmap(root_sum)(all_links.gain, all_links.factor)
     later = Gaussian.of_factor(
         jnp.concatenate([all_links.shift[1:], jnp.zeros_like(all_links.shift[:1])]),

@@ -14,7 +14,7 @@ from systems import beacon_model, beacon_prior, beacon_trajectory, linear_model
 EKF, UKF = filtrax.ExtendedKalmanFilter(), filtrax.UnscentedKalmanFilter()
 
 
-def problem(steps=7, sizes=(3, 2), *, singular=False):
+def problem(steps=70, sizes=(3, 2), *, singular=False):
     rng = np.random.default_rng(4)
     system = random_system(rng, *sizes)
     controls, _, readings = simulate(system, rng, steps)
@@ -65,7 +65,7 @@ def summary(found):
 @pytest.mark.long
 def test_has_the_gradient_of_the_steps_in_turn():
     """Rejects tangents of roots whose coordinates differ between scan and links."""
-    (model, prior, readings), known = problem(5)
+    (model, prior, readings), known = problem(40)
 
     def value(model, smoother):
         return summary(filtrax.smooth(EKF, model, prior, readings, **known, smoother=smoother))
@@ -93,7 +93,7 @@ def test_passes_lead_to_the_same_path_as_those_in_turn(filt):
 
 @pytest.mark.long
 def test_single_precision_is_close_to_double():
-    (model, prior, readings), known = problem(64)
+    (model, prior, readings), known = problem(100)
     double = filtrax.smooth(EKF, model, prior, readings, **known, smoother=ParallelInTime())
     cast = lambda leaf: leaf.astype(jnp.float32) if leaf.dtype == float else leaf  # noqa: E731
     (model, prior, readings), known = jax.tree.map(cast, ((model, prior, readings), known))
@@ -106,15 +106,15 @@ def test_is_chosen_for_long_sequences_of_linear_models_on_a_gpu_alone(monkeypatc
     """The choice, not the program: rejects one that a CPU, or a nonlinear model, would get."""
 
     (model, prior, readings), known = problem()
-    measurements = filtrax.Measurement(readings, jnp.broadcast_to(jnp.eye(2), (7, 2, 2)))
+    measurements = filtrax.Measurement(readings, jnp.broadcast_to(jnp.eye(2), (70, 2, 2)))
     linear = (model, prior, Sequence(measurements, known["inputs"], None))
     bent = (beacon_model(), beacon_prior(), Sequence(measurements, known["inputs"], None))
     chosen = lambda given: type(_smooth._chosen(EKF, *given)).__name__  # noqa: E731
-    monkeypatch.setattr(_smooth, "FEWEST_STEPS", 7)
+    monkeypatch.setattr(_smooth, "FEWEST_STEPS", 70)
     assert chosen(linear) == "RauchTungStriebel"
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert (chosen(linear), chosen(bent)) == ("ParallelInTime", "RauchTungStriebel")
-    monkeypatch.setattr(_smooth, "FEWEST_STEPS", 8)
+    monkeypatch.setattr(_smooth, "FEWEST_STEPS", 71)
     assert chosen(linear) == "RauchTungStriebel"
 
 
