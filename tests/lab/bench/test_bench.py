@@ -19,7 +19,7 @@ from filtrax.lab.bench import clocks, measurements, running, suites
 from filtrax.lab.bench.calls import DisagreementError, check_agreement, compiled
 from filtrax.lab.bench.costs import Costs, program_costs, text_costs
 from filtrax.lab.bench.measurements import OURS, Conditions, Gradient, Online, check_draws, ours
-from filtrax.lab.bench.page import _devices, page_is_current, write_page
+from filtrax.lab.bench.page import _devices, _series, page_is_current, write_page
 from filtrax.lab.bench.peaks import Peaks
 from filtrax.lab.bench.peers import load_peers
 from filtrax.lab.bench.problems import Sizes
@@ -346,3 +346,18 @@ def test_the_newest_record_of_a_problem_is_shown_in_brief():
 def test_the_page_of_benchmarks_is_that_of_the_records():
     root = Path(__file__).parents[3]
     assert page_is_current(root / "benchmarks/results/bench", root / "docs/benchmarks.md")
+
+
+def test_the_table_of_series_shows_both_roads():
+    """Also in brief, where ratios to our own variants are left out elsewhere."""
+    summary = {"median": 2e-3, "quartiles": [1e-3, 3e-3], "p99": 4e-3}
+    ratio = {"of_medians": 0.5, "quartiles": [0.25, 0.75]}
+    one = {
+        "kind": "smoothing",
+        "record": "cpu",
+        "seconds": {OURS: summary},
+        "ratios": {"filtrax in parallel": ratio, "dynamax": ratio},
+    }
+    table = _series({"smoothing/x4_z2_b1_t1000": one}, brief=True)
+    assert "| ratio to filtrax in parallel | ratio to dynamax |" in table
+    assert "| x4_z2_b1_t1000 | 2 ms | – | 0.5 | 0.5 | `cpu` |" in table
