@@ -26,8 +26,8 @@ def value(objective, trajectory):
     return objective(EKF, beacon_model(), trajectory, progress, jr.key(0))
 
 
-def test_is_the_mean_loss_of_the_path_or_that_of_its_end():
-    """With a gap in the labels and steps without any: rejects losses of the filter's beliefs."""
+def test_is_the_mean_loss_of_the_path():
+    """With gaps in the labels: rejects losses of the filter's beliefs."""
     trajectory = beacon_trajectory(6)
     labels = jnp.asarray([1, 1, 0, 1, 1, 0], bool)
     trajectory = dataclasses.replace(trajectory, labelled=labels)
@@ -37,14 +37,18 @@ def test_is_the_mean_loss_of_the_path_or_that_of_its_end():
     nll = jax.vmap(lambda belief, state: filtrax.losses.nll(belief, state, SPACE))
     each = np.asarray(nll(found.beliefs, trajectory.states))
     np.testing.assert_allclose(value(smoothing(), trajectory), each[labels].mean(), rtol=1e-9)
-    end = value(smoothing(endpoint=True), trajectory)
-    np.testing.assert_allclose(end, each[4], rtol=1e-9)
 
 
 @pytest.mark.long
-def test_padding_changes_no_end_and_passes_change_the_path():
-    trajectory = beacon_trajectory(6)
+def test_the_end_is_the_last_labelled_step_and_passes_change_the_path():
+    labels = jnp.asarray([1, 1, 0, 1, 1, 0], bool)
+    trajectory = dataclasses.replace(beacon_trajectory(6), labelled=labels)
+    arguments = (EKF, beacon_model(), beacon_prior(), trajectory.readings)
+    found = filtrax.smooth(*arguments, inputs=trajectory.inputs)
+    belief = jax.tree.map(lambda leaf: leaf[4], found.beliefs)
     end = value(smoothing(endpoint=True), trajectory)
+    expected = filtrax.losses.nll(belief, trajectory.states[4], SPACE)
+    np.testing.assert_allclose(end, expected, rtol=1e-9)
     padded = value(smoothing(endpoint=True), pad(trajectory, 8))
     np.testing.assert_allclose(padded, end, rtol=1e-8)
     passes = value(smoothing(smoother=RauchTungStriebel(passes=3)), trajectory)

@@ -75,6 +75,7 @@ def test_smoothing_in_chunks_is_smooth():
     np.testing.assert_allclose(parts[1].initial.mean, whole.beliefs.mean[3], atol=1e-12)
 
 
+@pytest.mark.long
 def test_the_gradient_in_chunks_is_that_of_the_whole():
     """Rejects a gradient that stops at the start of a chunk where it must not."""
     model = beacon_model()

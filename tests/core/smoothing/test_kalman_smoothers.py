@@ -132,6 +132,7 @@ def test_means_stay_inside_the_bounds():
         assert found.beliefs.mean[-1] == 1
 
 
+@pytest.mark.long
 def test_padding_changes_nothing():
     """Sequences of unequal lengths are one batch: rejects padded steps that are read."""
     trajectory = beacon_trajectory(12)
@@ -290,6 +291,7 @@ def test_draws_have_the_smoothed_moments():
     assert (np.abs(cross - smoothed.cross_covariances) < 4 * 1.5 * scale / np.sqrt(count)).all()
 
 
+@pytest.mark.long
 def test_single_precision_stays_single():
     trajectory = as_float32(beacon_trajectory(4))
     model, prior = as_float32((beacon_model(), beacon_prior()))

@@ -59,6 +59,7 @@ def errors(smoother, num_particles, repeats):
     return np.array([np.sqrt(np.mean((np.asarray(found) - exact) ** 2)) for found, exact in pairs])
 
 
+@pytest.mark.long
 def test_backward_simulation_converges_with_the_root_of_the_number():
     """Rejects weights that forget the transition: such errors do not vanish at all."""
     few = errors(BackwardSimulation(16), 16, 100)
@@ -74,7 +75,6 @@ def test_the_marginal_smoother_converges_and_beats_draws():
     assert (few < errors(BackwardSimulation(32), 32, 60)).all()
 
 
-@pytest.mark.long
 def test_paths_are_those_of_backward_simulation():
     model, prior = linear_model(SYSTEM)
     paths = filtrax.sample_path(
