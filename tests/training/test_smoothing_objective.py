@@ -71,6 +71,7 @@ def test_training_through_the_smoother_finds_the_noise():
     np.testing.assert_allclose(jnp.abs(trained.process_noise.std), [0.1, 0.1, 0.05], rtol=0.4)
 
 
+@pytest.mark.long
 def test_labels_are_smoothed_means_and_known_states_stay():
     trajectory = beacon_trajectory(5)
     unlabelled = dataclasses.replace(trajectory, states=None)

@@ -271,6 +271,7 @@ def test_gradients_equal_finite_differences(name, passes):
         np.testing.assert_allclose(gradient[number], difference, rtol=2e-5, atol=1e-5)
 
 
+@pytest.mark.long
 def test_draws_have_the_smoothed_moments():
     """Within four standard errors, pairs included: rejects states that are drawn on their own."""
     trajectory = beacon_trajectory(5, seed=7)

@@ -103,6 +103,7 @@ def test_is_closer_to_all_sequences_of_modes_than_the_filter():
     assert (ratio < 0.6).all(), ratio
 
 
+@pytest.mark.long
 def test_identical_modes_are_one_smoother():
     system = dataclasses.replace(MANOEUVRES, modes=MANOEUVRES.modes[:1] * 2)
     _, controls, observations, seen = problem(10)
