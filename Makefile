@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+LOWEST := .venv-lowest
 
-.PHONY: setup demo test core long docs whole without optimized smoke speed site lint voice types imports format ci clean
+.PHONY: setup demo test core long docs whole without optimized lowest attack fuzz smoke speed site lint voice types imports format ci clean
 
 setup: $(READY)
 
@@ -54,6 +55,25 @@ smoke: $(READY)
 	XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false" \
 	$(BIN)/filtrax reproduce all --scale smoke --out runs/smoke
 
+# The lowest versions that pyproject.toml allows, in an environment of their own.
+lowest:
+	$(PYTHON) -m venv $(LOWEST)
+	$(PYTHON) tools/lowest.py > $(LOWEST)/requirements.txt
+	$(LOWEST)/bin/python -m pip install --quiet --requirement $(LOWEST)/requirements.txt
+	PYTHONPATH=$(CURDIR)/src $(LOWEST)/bin/python -m pytest -n 2 --dist loadgroup -p no:cacheprovider \
+		-m "not long and not speed and not golden and not documentation" \
+		tests/core/filters tests/core/test_interface.py tests/core/test_plot.py tests/cli/test_verbs.py \
+		tests/training/test_fit.py tests/training/test_checkpoints.py tests/lab/experiments tests/lab/report
+
+# All bad inputs that programs made up, a few minutes; it writes their figures.
+attack: $(READY)
+	$(BIN)/python tests/attack/figures.py --write docs/reliability.md
+
+# Fuzzers of all parsers.
+MINUTES ?= 10
+fuzz: $(READY)
+	$(BIN)/python tests/attack/fuzz.py --minutes $(MINUTES)
+
 speed: $(READY)
 	$(BIN)/pytest -m speed
 
@@ -82,4 +102,4 @@ format: $(READY)
 ci: lint types imports voice site whole without optimized speed
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) $(LOWEST) .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist

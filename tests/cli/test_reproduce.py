@@ -6,6 +6,7 @@ import re
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from reproduction.fake_records import fake_record
 from reproduction.tiny_table import source_of
@@ -194,7 +195,7 @@ def test_a_packed_file_holds_what_a_table_starts_from(trained, tmp_path):
     table = next(table for table in map(read_table, table_names()) if table.start)
     source = tmp_path / "a" / table.start[0].table / "models" / "x" / "model.npz"
     source.parent.mkdir(parents=True)
-    source.write_text("model")
+    np.savez(source, nothing=np.zeros(1))
     options = (table.name, "--scale", "smoke", "--minutes", "0", "--pack", "file")
     assert call(*options, "--out", "a").exit_code == 0
     assert call(*options, "--out", "b").exit_code == 0

@@ -43,8 +43,21 @@ def read_json(path: str | os.PathLike) -> Any:
         raise RecordError(f"There is no {path.name} in {path.parent}.")
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise RecordError(f"{path} is damaged: {error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{path} is damaged: {reason(error)}.") from error
+
+
+def reason(error: Exception) -> str:
+    """Says in words of users why a file could not be read, without a full stop."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is no text in UTF-8 from byte {error.start} on"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, KeyError):
+        return f"it lacks {error.args[0]!r}"
+    if isinstance(error, AttributeError | TypeError | IndexError):
+        return "its content has another structure"
+    return str(error).rstrip(".") or "it ends too early"
 
 
 def as_json(content: Any, indent: int | None = None) -> str:

@@ -12,12 +12,14 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 from reproduction.tiny_table import NOISE, Recorder, timeless, tiny_table
 
 from filtrax.lab.plugins import Shipped
-from filtrax.lab.reproduction import executors
+from filtrax.lab.reproduction import clusters, executors
 from filtrax.lab.reproduction.executors import (
     LEFT_TO_OTHERS,
     LostError,
@@ -28,10 +30,10 @@ from filtrax.lab.reproduction.executors import (
     train_turn,
 )
 from filtrax.lab.reproduction.groups import group
-from filtrax.lab.reproduction.packing import unpack_files
 from filtrax.lab.reproduction.plan import Plan
 from filtrax.lab.reproduction.records import Results, read_records
 from filtrax.lab.reproduction.running import reproduce
+from filtrax.lab.reproduction.unpacking import unpack_files
 
 
 class FakeRay:
@@ -239,3 +241,65 @@ def test_a_real_cluster_with_a_killed_worker_ends_with_the_same_records(tmp_path
     assert {name: timeless(one) for name, one in away.items()} == {
         name: timeless(one) for name, one in here.items()
     }
+
+
+class FakeCluster:
+    """In the place of the module `ray`, with a cluster that may ask for a token or not."""
+
+    class exceptions:  # noqa: N801
+        class AuthenticationError(Exception):
+            pass
+
+    def __init__(self, mode, version="2.60.1"):
+        self.mode, self.__version__, self.joined = mode, version, False
+
+    def init(self, **arguments):
+        if self.mode == "another token":
+            raise self.exceptions.AuthenticationError
+        self.joined = True
+
+    def shutdown(self):
+        self.joined = False
+
+    def remote(self, **options):
+        return lambda function: SimpleNamespace(remote=lambda: function)
+
+    def get(self, function):
+        with mock.patch.dict(os.environ, {clusters.MODE: self.mode}):
+            return function()
+
+
+@pytest.mark.parametrize(
+    ("mode", "version", "message"),
+    [
+        ("", "2.60.0", "must ask for a token"),
+        ("disabled", "2.60.0", "must ask for a token"),
+        ("another token", "2.60.0", "have the token of this machine"),
+        ("token", "2.49.2", "must be of version 2.60 or later"),
+    ],
+)
+def test_a_cluster_that_lets_anybody_in_is_left(mode, version, message, monkeypatch):
+    monkeypatch.setenv(clusters.MODE, "")
+    monkeypatch.delenv(clusters.MODE)
+    cluster = FakeCluster(mode, version)
+    with pytest.raises(clusters.InsecureClusterError, match=message):
+        clusters.connect(cluster, "auto")
+    assert not cluster.joined
+
+
+@pytest.mark.parametrize(("wish", "mode"), [("", "token"), ("disabled", "disabled")])
+def test_a_cluster_with_tokens_is_joined_and_any_if_the_user_insists(wish, mode, monkeypatch):
+    monkeypatch.setenv(clusters.MODE, wish)
+    cluster = FakeCluster(mode)
+    clusters.connect(cluster, None)
+    assert cluster.joined
+
+
+@pytest.mark.parametrize("wish", [None, "disabled"])
+def test_ray_is_told_to_ask_for_a_token_before_it_is_imported(wish, monkeypatch):
+    monkeypatch.setenv(clusters.MODE, wish or "")
+    if wish is None:
+        monkeypatch.delenv(clusters.MODE)
+    monkeypatch.setitem(sys.modules, "ray", "the module")
+    assert clusters.import_ray() == "the module"
+    assert os.environ[clusters.MODE] == (wish or "token")

@@ -9,7 +9,7 @@ from filtrax.lab.reproduction.claims import Claim, Rule, Verdict, judge
 from filtrax.lab.reproduction.collection import collect
 from filtrax.lab.reproduction.display.page import write_pages
 from filtrax.lab.reproduction.display.terminal import print_table
-from filtrax.lab.reproduction.packing import pack, unpack
+from filtrax.lab.reproduction.packing import pack
 from filtrax.lab.reproduction.plan import Plan
 from filtrax.lab.reproduction.records import Results, read_records
 from filtrax.lab.reproduction.running import reproduce
@@ -25,6 +25,7 @@ from filtrax.lab.reproduction.tables import (
     read_table,
     table_names,
 )
+from filtrax.lab.reproduction.unpacking import unpack
 
 __all__ = [
     "SCALES",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from filtrax.lab.files import RecordError, as_json, read_json, write_text, writing
+from filtrax.lab.files import RecordError, as_json, read_json, reason, write_text, writing
 
 VERSION = 1
 """The version of the format; files of commits before it was recorded are of this version, too."""
@@ -26,7 +26,7 @@ def read_cell(path: Path, table: str) -> Record:
         version = record.pop("version", VERSION)
         named, _, _ = record["table"], dict(record["config"]), dict(record["origin"])
     except (AttributeError, ValueError, KeyError, TypeError) as error:
-        raise RecordError(f"{path} is damaged: {error!r}.") from error
+        raise RecordError(f"{path} is damaged: {reason(error)}.") from error
     if version != VERSION:
         raise RecordError(f"{path} must be a record of version {VERSION}, got {version}.")
     if named != table:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from filtrax.lab.files import RecordError, as_json, write_text, writing
+from filtrax.lab.files import RecordError, as_json, reason, write_text, writing
 from filtrax.lab.reproduction.cell_files import read_cell
 from filtrax.lab.reproduction.folding import Parts, compact, fold, unfold
 
@@ -36,15 +36,19 @@ def read_collection(folder: Path, table: str) -> dict[str, Record]:
     path = path_of(folder, table)
     if not path.is_file():
         return {}
-    lines = path.read_text(encoding="utf-8").splitlines()
     try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        if not lines:
+            raise ValueError("it is empty")
         head, *others = [json.loads(line) for line in lines]
         _check(head, table, path)
         parts = {line["part"]: line["content"] for line in others if "part" in line}
         cells = [line for line in others if "cell" in line]
         return {line["cell"]: {"table": table} | unfold(line, parts) for line in cells}
     except _DAMAGE as error:
-        raise RecordError(f"{path} is damaged: {error!r}. Restore it from the history.") from error
+        raise RecordError(
+            f"{path} is damaged: {reason(error)}. Restore it from the history."
+        ) from error
 
 
 def collect(source: Path, target: Path, tables: Iterable[str], *, replace: bool = False) -> int:

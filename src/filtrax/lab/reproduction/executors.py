@@ -7,7 +7,6 @@ files back, so that no folder is shared. If a worker is lost, another one repeat
 
 import contextlib
 import dataclasses
-import importlib
 import io
 import math
 import sys
@@ -22,12 +21,14 @@ import jax.numpy as jnp
 
 from filtrax.lab.experiments.ensembles import Policy, Silent, Stopped
 from filtrax.lab.plugins import Shipped
+from filtrax.lab.reproduction.clusters import connect, import_ray
 from filtrax.lab.reproduction.group_run import GroupRun
 from filtrax.lab.reproduction.groups import Group
-from filtrax.lab.reproduction.packing import pack_files, packed_of, unpack_files
+from filtrax.lab.reproduction.packing import pack_files, packed_of
 from filtrax.lab.reproduction.records import Results
 from filtrax.lab.reproduction.scheduling import Schedule
 from filtrax.lab.reproduction.tables import Table
+from filtrax.lab.reproduction.unpacking import unpack_files
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
 """Writing large models takes seconds, and at most a minute of training must be repeated."""
@@ -155,10 +156,10 @@ class RayExecutor:
 
     def __call__(self, schedule: Schedule) -> None:
         """Trains all groups that are ready until none is left or time is over."""
-        ray = importlib.import_module("ray")
+        ray = import_ray()
         began = not ray.is_initialized()
         if began:
-            ray.init(address=self.address, log_to_driver=False, configure_logging=False)
+            connect(ray, self.address)
         try:
             _Dealer(ray, self, schedule).run()
         finally:

@@ -3,7 +3,10 @@
 import functools
 import io
 import itertools
+import math
 import re
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +16,25 @@ from PIL import Image
 _NAME = re.compile(r"(?:image_?)?(\d+)\.png", re.IGNORECASE)
 """Names like 000000.png of KITTI, and image_00000.png of differentiable particle filters."""
 
+_SIZE = slice(16, 24)
+"""The place of width and height in the header of a PNG file."""
+
 _BIT_DEPTH = 24
 """The offset of the bit depth in the header of a PNG file."""
+
+MOST_PIXELS = 2**26
+"""The most pixels of an image that is read; a small file may claim any number."""
+
+
+_DAMAGE = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    EOFError,
+    struct.error,
+    zlib.error,
+    Image.DecompressionBombError,
+)
 
 
 def has_images(folder: Path) -> bool:
@@ -42,13 +62,15 @@ def read_image(path: Path) -> UInt8[np.ndarray, "height width channels"]:
     """Reads a PNG image of 8-bit numbers with one channel if it is gray, else three."""
     try:
         content = path.read_bytes()
+        if math.prod(struct.unpack(">II", content[_SIZE].ljust(8, b"\0"))) > MOST_PIXELS:
+            raise ValueError(f"it has more than {MOST_PIXELS} pixels")
         with Image.open(io.BytesIO(content), formats=("PNG",)) as image:
             image.load()
             gray = image.mode in ("1", "L", "LA", "I", "I;16")
             if content[_BIT_DEPTH] <= 8:
                 pixels = np.asarray(image.convert("L" if gray else "RGB"))
                 return pixels[:, :, None] if gray else pixels
-    except (OSError, SyntaxError, ValueError, EOFError) as error:
+    except _DAMAGE as error:
         reason = (
             "no image is found in it" if isinstance(error, Image.UnidentifiedImageError) else error
         )

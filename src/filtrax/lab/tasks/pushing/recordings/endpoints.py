@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from filtrax._checks import check_known
+from filtrax.lab.files import reason
 from filtrax.lab.tasks.pushing.shapes import NAMES
 
 PATTERN = "push_endpoints*.csv*"
@@ -88,7 +89,8 @@ def read_endpoints(path: str | Path) -> Pushes:
     if missing:
         raise ValueError(
             f"{path} must have the columns {', '.join(COLUMNS)}, but {', '.join(missing)} "
-            f"{'is' if len(missing) == 1 else 'are'} missing: its first line is {header}."
+            f"{'is' if len(missing) == 1 else 'are'} missing: its first line begins with "
+            f"{','.join(header)[:200]!r}."
         )
     if len(rows) == 1:
         raise ValueError(f"{path} must hold a push at least, but has only the names of columns.")
@@ -124,7 +126,7 @@ def _rows(path: Path) -> list[list[str]]:
     except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError, csv.Error) as error:
         raise ValueError(
             f"{path} must be a table of text, packed by gzip if its name ends in .gz, but it is "
-            f"damaged ({error}): copy it again."
+            f"damaged ({reason(error)}): copy it again."
         ) from error
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from filtrax.lab.files import reason
 from filtrax.lab.tasks.pushing.shapes import (
     NUM_POINTS,
     SYMMETRY,
@@ -36,8 +37,10 @@ def read_outlines(path: str | Path) -> dict[str, np.ndarray]:
     path = Path(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} must be a JSON file, but it is damaged: {error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{path} must be a JSON file, but it is damaged: {reason(error)}."
+        ) from error
     shapes = content.get("shapes") if isinstance(content, dict) else None
     if not isinstance(shapes, dict) or not shapes:
         raise ValueError(f"{path} must have an object `shapes` with a shape at least.")
@@ -69,7 +72,7 @@ def _numbers(what: str, entry: Mapping[str, Any], key: str, shape: tuple[int, ..
     try:
         values = np.asarray(entry[key], np.float64)
         fits = values.ndim == len(shape) and values.shape[-1] == shape[-1]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         fits, values = False, np.zeros(shape[-1:])
     if not fits or not np.isfinite(values).all():
         kind = "two finite numbers" if len(shape) == 1 else "pairs of finite numbers"

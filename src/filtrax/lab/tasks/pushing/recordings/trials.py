@@ -14,7 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from filtrax.lab.files import reason
+
 TABLES = ("tip_pose", "object_pose", "ft_wrench")
+MOST_NUMBERS = 4_000_000
+"""The most numbers of a table, an hour at 250 Hz; a small file may claim any number."""
+
 RATE = 5.0
 """Frames per second of the paper."""
 
@@ -97,8 +102,10 @@ def resampled(trial: Trial, rate: float = RATE) -> Frames:
 def _read_json(path: Path) -> Mapping[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} must be a JSON file, but it is damaged: {error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{path} must be a JSON file, but it is damaged: {reason(error)}."
+        ) from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold a JSON object of tables, got {type(content).__name__}.")
     return content
@@ -114,17 +121,28 @@ def _read_hdf5(path: Path) -> Mapping[str, Any]:
         ) from error
     try:
         with h5py.File(path, "r") as file:
-            return {name: np.asarray(file[name]) for name in TABLES if name in file}
+            return {name: _read_numbers(h5py, file, name) for name in TABLES if name in file}
     except FileNotFoundError:
         raise
-    except OSError as error:
-        raise ValueError(f"{path} must be an HDF5 file, but it is damaged: {error}.") from error
+    except Exception as error:  # h5py raises nearly anything for damaged bytes
+        reason = str(error).strip("'.\"")
+        raise ValueError(f"{path} must be an HDF5 file, but it is damaged: {reason}.") from error
+
+
+def _read_numbers(h5py: Any, file: Any, name: str) -> np.ndarray:
+    """Reads a table that lies in the file itself: a stranger's links may lead to any other."""
+    table: Any = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
+    if not isinstance(table, h5py.Dataset) or table.external or table.is_virtual:
+        raise ValueError(f"{name} is no table in this file")
+    if not 0 < table.size <= MOST_NUMBERS or table.dtype.kind not in "fiu":
+        raise ValueError(f"{name} must be a table of at most {MOST_NUMBERS} numbers")
+    return np.asarray(table)
 
 
 def _table(path: Path, name: str, content: Any) -> np.ndarray:
     try:
         table: np.ndarray = np.array(content, np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         table = np.array(0.0)
     if table.ndim != 2 or table.shape[1] != 4 or len(table) < 2:
         raise ValueError(
