@@ -242,8 +242,11 @@ def test_an_interrupted_run_says_how_to_go_on(calls, monkeypatch):
     monkeypatch.setattr(run, "train", interrupt)
     done = call("train", "--out", "my runs/a")
     assert done.exit_code == 130
-    expected = "Interrupted. Go on with `filtrax train --resume 'my runs/a'`.\n"
-    assert done.stderr == expected
+    assert done.stderr == ("Interrupted. Nothing was trained yet: the same command begins again.\n")
+    finished_run(Path("my runs/a"))
+    done = call("train", "--resume", "my runs/a")
+    assert done.exit_code == 130
+    assert done.stderr == "Interrupted. Go on with `filtrax train --resume 'my runs/a'`.\n"
 
 
 def test_evaluate_prints_and_writes(calls, tmp_path):
@@ -380,5 +383,5 @@ main()
         os.kill(process.pid, signal.SIGINT)
         _, error = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert error.endswith("Interrupted. Go on with `filtrax train --resume runs/disc`.\n")
+    assert error.endswith("Interrupted. Nothing was trained yet: the same command begins again.\n")
     assert "Traceback" not in error

@@ -13,6 +13,7 @@ from filtrax.cli import (
     data,
     demo,
     evaluate,
+    interrupts,
     programs,
     report,
     reproduce,
@@ -44,6 +45,7 @@ app.add_typer(data.app, name="data")
 
 def main() -> None:
     """Runs the command line with the arguments of this process."""
+    interrupts.handle()
     compiler.set_flags()
     programs.keep()
     app(prog_name="filtrax")

@@ -64,12 +64,14 @@ def bench(
     """
     from filtrax.lab.bench import run_suite, write_page
     from filtrax.lab.bench.peers import FOLDER
+    from filtrax.lab.experiments.records import check_output
 
     if page is not None:
+        check_output(page)
         write_page(out, page)
         typer.echo(f"Page: {page}")
         return
-    with interruptible("Measurements are kept; repeat the command to continue."):
+    with interruptible(lambda: "Measurements are kept; repeat the command to continue."):
         path = run_suite(
             suite,
             out,

@@ -25,7 +25,7 @@ def demo(
     from filtrax.lab.experiments import demo as experiment
     from filtrax.lab.report import write
 
-    with interruptible("Start again with `filtrax demo`."), watch() as progress:
+    with interruptible(lambda: "Start again with `filtrax demo`."), watch() as progress:
         outcome = experiment.run(out, progress, seed=seed)
         report = write(outcome["runs"], out / "report.html")
     print_rows("Held-out sequences", outcome["comparison"])

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from filtrax.cli.options import PLUGIN, SPLIT, load_plugins, say_if_changed
-from filtrax.cli.tables import number_with_error, print_metrics
+from filtrax.cli.tables import check_convergence, number_with_error, print_metrics
 
 _INSTEAD = "of another recording that scores the run instead"
 
@@ -55,13 +55,15 @@ def evaluate(
     A recording: filtrax evaluate runs/mine --root drives --sequence 05 --frames 0:1000
     """
     from filtrax.lab.experiments import run as experiments
-    from filtrax.lab.experiments.records import RunFolder
+    from filtrax.lab.experiments.records import RunFolder, check_output
     from filtrax.lab.files import RecordError, as_json, write_text
 
     load_plugins(plugin)
     folder = RunFolder(run)
     folder.check()
     say_if_changed(run)
+    if out is not None:
+        check_output(out)
     if not folder.model.is_file():
         raise RecordError(
             f"{run} has no trained filter yet: `filtrax train --resume {shlex.quote(str(run))}` "
@@ -77,6 +79,8 @@ def evaluate(
     if out is not None:
         write_text(out, as_json(result, indent=2) + "\n")
         typer.echo(f"Metrics: {out}")
+    if (sentence := check_convergence(result)) is not None:
+        typer.echo(sentence, err=True)
 
 
 def _evaluate_recording(

@@ -26,7 +26,7 @@ def report(
     Example: filtrax report runs/ekf runs/ukf --out comparison.html
     """
     from filtrax.lab import report as reports
-    from filtrax.lab.experiments.records import RunFolder
+    from filtrax.lab.experiments.records import RunFolder, check_output
     from filtrax.lab.files import writing
 
     load_plugins(plugin)
@@ -35,6 +35,7 @@ def report(
         say_if_changed(run)
     alone = RunFolder(runs[0]).report if len(runs) == 1 else Path("report.html")
     path = alone if out is None else out
+    check_output(path)
     with writing(path):
         reports.write(runs, path)
     typer.echo(f"Report: {path}")

@@ -101,6 +101,7 @@ def reproduce(
             help="The number of training processes, which share this machine's GPU; see "
             "docs/how_to/clusters.md.",
             min=1,
+            max=1024,
         ),
     ] = 1,
     wait: Annotated[
@@ -178,10 +179,8 @@ def reproduce(
         print_list(Console(), results)
         return
     tables = _tables(names or [])
-    if pack is not None and pack.exists():
-        from filtrax.lab.reproduction.packing import unpack
-
-        unpack(pack, results)
+    if pack is not None:
+        _unpack(pack, results)
     plan = Plan(
         scale=scale,
         only=tuple(only or ()),
@@ -214,6 +213,15 @@ def _collect(tables: "list[Table]", results: "Results", *, replace: bool) -> Non
     names = [table.name for table in tables]
     count = collect(results.path, results.collected, names, replace=replace)
     typer.echo(f"Collected into {results.collected}: {count} new records")
+
+
+def _unpack(file: Path, results: "Results") -> None:
+    from filtrax.lab.experiments.records import check_output
+    from filtrax.lab.reproduction.unpacking import unpack
+
+    check_output(file)
+    if file.exists():
+        unpack(file, results)
 
 
 def _pack(tables: "list[Table]", results: "Results", file: Path) -> None:
@@ -287,8 +295,8 @@ def _run(
     from filtrax.lab.reproduction.display.terminal import print_table
     from filtrax.lab.reproduction.running import reproduce
 
-    advice = "Everything up to the last checkpoint is kept: the same command goes on."
-    with interruptible(advice), watch() as progress, others as failures:
+    kept = "Everything up to the last checkpoint is kept: the same command goes on."
+    with interruptible(lambda: kept), watch() as progress, others as failures:
         finished = reproduce(tables, results, plan, _CellWatch(progress), executor)
     console = Console()
     for table in tables:

@@ -63,6 +63,22 @@ def print_metrics(result: Mapping[str, Any], *, members: bool = False) -> None:
     _print(title, table)
 
 
+def check_convergence(result: Mapping[str, Any]) -> str | None:
+    """Raises if no seed has finite metrics; returns a sentence about those that have none."""
+
+    def is_finite(member: Mapping[str, Any]) -> bool:
+        known = [member["metrics"].get(name) for name in ("distance", "nll")]
+        return all(value is not None and math.isfinite(value) for value in known)
+
+    bad = [str(member["seed"]) for member in result["members"] if not is_finite(member)]
+    if bad and len(bad) == len(result["members"]):
+        raise ValueError(
+            "All seeds have diverged: neither their distance nor their NLL is finite. Train with a "
+            "lower learning rate, or with settings that are closer to the default ones."
+        )
+    return f"Seeds that have diverged: {', '.join(bad)}." if bad else None
+
+
 def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Prints a table; all rows have a "name" and the keys of the first row."""
     table = Table(box=box.SIMPLE_HEAD)

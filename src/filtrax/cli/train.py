@@ -9,7 +9,7 @@ import typer
 from filtrax.cli.errors import interruptible
 from filtrax.cli.options import PLUGIN, load_plugins, say_if_changed
 from filtrax.cli.progress import watch
-from filtrax.cli.tables import print_metrics
+from filtrax.cli.tables import check_convergence, print_metrics
 
 if TYPE_CHECKING:
     from filtrax.lab.config.settings import Experiment
@@ -71,13 +71,21 @@ def train(
     from filtrax.lab.experiments import run
     from filtrax.lab.experiments.events import EventLog
 
-    advice = f"Go on with `filtrax train --resume {shlex.quote(str(folder))}`."
-    with interruptible(advice), watch() as progress:
+    with interruptible(lambda: _advice(folder)), watch() as progress:
         if not EventLog.available():
             progress.message("No TensorBoard events: `pip install tensorboardX` adds them.")
         result = run.train(experiment, folder, progress, resume=resume is not None, devices=devices)
     print_metrics(result)
     typer.echo(f"Run folder: {folder}")
+    if (sentence := check_convergence(result)) is not None:
+        typer.echo(sentence, err=True)
+
+
+def _advice(folder: Path) -> str:
+    """Says how to go on after an interrupt: before its first file there is no run to resume."""
+    if (folder / "config.toml").is_file():
+        return f"Go on with `filtrax train --resume {shlex.quote(str(folder))}`."
+    return "Nothing was trained yet: the same command begins again."
 
 
 def _begin(

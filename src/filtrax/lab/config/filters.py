@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import math
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
@@ -35,6 +36,9 @@ from filtrax.resampling import EverySteps, Soft
 from filtrax.state_space import StateSpaceModel
 from filtrax.switching import SwitchingProcess
 from filtrax.trajectory import Trajectory
+
+MOST_ITERATIONS = 100
+"""The most iterations of an update, each of which is a part of the compiled program."""
 
 
 @family
@@ -91,6 +95,10 @@ class Ekf(AbstractFilterSettings):
 
     def __post_init__(self):
         _check_positive(self, "iterations")
+        if self.iterations > MOST_ITERATIONS:
+            raise ValueError(
+                f"iterations must be at most {MOST_ITERATIONS}, got {self.iterations}."
+            )
 
     def build(
         self, task: AbstractTask, model: StateSpaceModel, example: Trajectory, *, key: Key
@@ -363,5 +371,5 @@ class Lstm(AbstractFilterSettings):
 
 def _check_positive(settings: Any, *names: str) -> None:
     for name in names:
-        if getattr(settings, name) <= 0:
+        if not 0 < getattr(settings, name) < math.inf:
             raise ValueError(f"{name} must be positive, got {getattr(settings, name)}.")

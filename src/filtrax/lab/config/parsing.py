@@ -36,6 +36,10 @@ def follows(leader: str, section: str = "") -> dict[str, str]:
     return {"follows": leader, "section": section}
 
 
+LARGEST = 2**31 - 1
+"""The largest whole number of a setting: JAX cuts off what is longer than 32 bits."""
+
+
 _MISSING: Any = dataclasses.MISSING
 _SCALARS = {
     bool: "true or false",
@@ -243,12 +247,18 @@ def _named(hint: Any, value: Any, key: str) -> dict[str, Any]:
 def _scalar(cls: type, value: Any, key: str) -> Any:
     if cls not in _SCALARS:
         raise TypeError(f"`{key}` has the annotation {cls}, which no configuration can hold.")
+    if type(value) is int and abs(value) > LARGEST and cls in (int, float):
+        raise ConfigurationError(f"`{key}` must be at most {LARGEST}, got {_shortened(value)}.")
     if cls is float and type(value) in (int, float) and not math.isnan(value):
         return float(value)
     # `True` is an instance of `int`, but no number.
     if cls is float or type(value) is not cls:
         raise _refusal(key, cls, value)
     return value
+
+
+def _shortened(number: int) -> str:
+    return str(number) if abs(number) < 10**20 else f"one of about {number.bit_length()} bits"
 
 
 def _check_choice(key: str, value: Any, choices: Sequence[Any]) -> Any:

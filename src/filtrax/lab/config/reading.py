@@ -8,20 +8,21 @@ import dataclasses
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import tomli_w
 
 from filtrax.lab.config.parsing import ConfigurationError, parse
-from filtrax.lab.files import write_text
+from filtrax.lab.files import reason, write_text
 
 __all__ = [
     "ConfigurationError",
     "as_dict",
     "as_toml",
     "build",
+    "differences",
     "load",
     "override",
     "parse",
@@ -106,6 +107,19 @@ def completed(mapping: Mapping[str, Any], config: Any) -> dict[str, Any]:
     return found
 
 
+def differences(before: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yields dotted key, old and new value of all settings that differ; what is missing is None."""
+    if isinstance(before, list) and isinstance(now, list):
+        before, now = dict(enumerate(before)), dict(enumerate(now))
+    if not (isinstance(before, Mapping) and isinstance(now, Mapping)):
+        if before != now:
+            yield key, before, now
+        return
+    for name in dict.fromkeys([*before, *now]):
+        below = f"{key}.{name}" if key else str(name)
+        yield from differences(before.get(name), now.get(name), below)
+
+
 def override(mapping: Mapping[str, Any], assignment: str) -> dict[str, Any]:
     """Returns a copy of the mapping with one setting changed, as in "stages.0.num_epochs=3".
 
@@ -129,8 +143,8 @@ def load(path: Path) -> dict[str, Any]:
         raise ConfigurationError(f"There is no configuration file at {path}.") from error
     except OSError as error:
         raise ConfigurationError(f"{path} could not be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise ConfigurationError(f"{path} is not a valid TOML file: {error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{path} is not a valid TOML file: {reason(error)}.") from error
 
 
 def _assign(place: Any, assignment: str) -> None:
@@ -183,6 +197,10 @@ def _parse_value(text: str) -> Any:
         # TOML requires 0.5 and 1.0; accept .5 and 1. as well.
         is_number = re.fullmatch(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", text, re.IGNORECASE)
         return float(text) if is_number else text
+    except (ValueError, RecursionError) as error:  # of thousands of digits or brackets
+        raise ConfigurationError(
+            f"A value must be of ordinary size, got {text[:20]} and {len(text)} signs in all."
+        ) from error
     return found["value"] if len(found) == 1 else text
 
 

@@ -1,6 +1,7 @@
 """The settings of an experiment, as dataclasses for `parse`."""
 
 import dataclasses
+import math
 from typing import Any, Literal
 
 import jax
@@ -29,6 +30,32 @@ class TermSettings:
 
     name: str
     weight: float = 1.0
+
+
+def _check_numbers(stage: "StageSettings") -> None:
+    """Raises if a weight or a rate of a stage means nothing, or if the stage trains nothing."""
+    rates = {f"learning_rates.{i}": rate for i, rate in enumerate(stage.learning_rates)}
+    rates |= {"loss_weight": stage.loss_weight}
+    weights = {f"weight of the term {term.name!r}": term.weight for term in stage.terms}
+    weights |= {"sensor_weight": stage.sensor_weight, "weight_decay": stage.weight_decay}
+    for name, value in (rates | weights).items():
+        if not math.isfinite(value) or value < 0 or (name in rates and value == 0):
+            wanted = "positive" if name in rates else "not negative"
+            raise ValueError(f"{name} must be finite and {wanted}, got {value}.")
+    if not 0 <= stage.sensor_warmup <= 1:
+        raise ValueError(
+            "sensor_warmup must be a fraction of the stage, from 0 to 1, got "
+            f"{stage.sensor_warmup}."
+        )
+    if math.isnan(stage.clip_norm):
+        raise ValueError("clip_norm must be a positive number, got nan.")
+    if not stage.train:
+        raise ValueError("train must name at least one part, or the stage trains nothing.")
+    if stage.objective == "process" and stage.length < 2:
+        raise ValueError(
+            "length must be at least 2 for the objective 'process', which predicts from step to "
+            f"step, got {stage.length}: the stage would train nothing."
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +120,7 @@ class StageSettings:
                 "clip_norm must be positive and warmup_steps at least 1: "
                 f"got {self.clip_norm} and {self.warmup_steps}."
             )
+        _check_numbers(self)
 
     @property
     def batch_size(self) -> int:

@@ -4,10 +4,12 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from filtrax.lab.config import load
 from filtrax.lab.config.settings import Experiment, StageSettings, StartSettings
 from filtrax.lab.experiments.ensembles import Watch
 from filtrax.lab.experiments.records import RunFolder
 from filtrax.lab.experiments.run import train
+from filtrax.lab.files import RecordError
 from filtrax.lab.tasks.disc import DiscModel, DiscTask
 
 TASK = DiscTask(num_distractors=20, image_size=60, num_train=480, num_validation=48, num_test=100)
@@ -62,8 +64,8 @@ def run(folder: Path, watch: Watch, *, seed: int = 0) -> dict[str, Any]:
     split with the same loss.
     """
     folders = {"learned": folder / "learned_noise", "constant": folder / "constant_noise"}
-    for path in folders.values():
-        RunFolder(path).clear()
+    for path, experiment in zip(folders.values(), (LEARNED, CONSTANT), strict=True):
+        _clear(RunFolder(path), experiment.name)
     task = dataclasses.replace(TASK, seed=seed)
     learned = dataclasses.replace(LEARNED, seed=seed, task=task)
     start = StartSettings(run=str(folders["learned"]), parts=KEPT)
@@ -87,3 +89,13 @@ def run(folder: Path, watch: Watch, *, seed: int = 0) -> dict[str, Any]:
         ),
         "runs": list(folders.values()),
     }
+
+
+def _clear(folder: RunFolder, name: str) -> None:
+    """Removes an earlier demo from a folder, but no other run."""
+    if folder.config.is_file() and load(folder.config).get("name") != name:
+        raise RecordError(
+            f"{folder.path} holds another run, which the demo does not replace: choose another "
+            "folder with --out."
+        )
+    folder.clear()

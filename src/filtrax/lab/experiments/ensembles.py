@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -283,14 +284,25 @@ class EnsembleTraining:
 
     def _newest_checkpoint(self) -> int | None:
         """Returns the number of the newest readable checkpoint, or None."""
+        count = len(self.folder.read_metrics())
         for number, path in self.folder.checkpoints():
             try:
                 load_parts(path)
+                self._check_number(number, path, count)
             except ValueError as error:
                 self.watch.message(f"{error} It is left out, and the one before it is tried.")
             else:
                 return number
         return None
+
+    def _check_number(self, number: int, path: Path, count: int) -> None:
+        """Raises unless a checkpoint is of this training and its epochs are in the metrics."""
+        last = self._number(len(self.settings), -1)
+        if not 1 <= number <= min(count, last):
+            raise ValueError(
+                f"{path} must have the number of an epoch that {self.folder.metrics.name} records, "
+                f"at most {min(count, last)}, got {number}."
+            )
 
     def _line(self, stage: str, record: EpochRecord, ensemble: Ensemble) -> dict[str, Any]:
         best_epochs = np.asarray(ensemble.best_epoch)

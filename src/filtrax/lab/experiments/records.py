@@ -7,6 +7,7 @@ incomplete: `read_metrics` ignores it, and `truncate_metrics` removes it.
 
 import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import shlex
@@ -19,7 +20,35 @@ import numpy as np
 
 from filtrax._files import write_whole
 from filtrax.lab import plugins
-from filtrax.lab.files import RecordError, as_json, read_json, refused, replace, writing
+from filtrax.lab.files import (
+    RecordError,
+    as_json,
+    read_json,
+    reason,
+    refused,
+    replace,
+    writing,
+)
+
+OWN_FILES = ("config", "provenance", "metrics", "model", "result", "evaluation")
+"""The files of a run, as `RunFolder` names them, without its report."""
+
+
+_LOCK = ".lock"
+"""The file that a process locks while it works on a run; it means nothing by being there."""
+
+
+def check_output(path: Path) -> None:
+    """Raises `RecordError` if a file to be written is one of the files of a run."""
+    target = Path(path).resolve()
+    for folder in map(RunFolder, target.parents[:3]):
+        own = {getattr(folder, name).resolve() for name in OWN_FILES}
+        below = {folder.events, folder.path / "checkpoints"}
+        if folder.config.is_file() and ({target} & own or {*target.parents} & below):
+            raise RecordError(
+                f"{path} is a file of the run in {folder.path}, which is not overwritten: choose "
+                "another file."
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +122,11 @@ class RunFolder:
         """Raises `RecordError` unless this is the folder of a run."""
         if not self.path.exists():
             raise RecordError(f"There is no run folder at {self.path}.")
+        if self._is_half_begun:
+            raise RecordError(
+                f"The run in {self.path} ended before its first file was complete: start it again, "
+                "without --resume."
+            )
         if not self._is_run:
             raise RecordError(f"{self.path} is not the folder of a run: it has no config.toml.")
 
@@ -104,6 +138,31 @@ class RunFolder:
         facts = read_json(self.provenance) if self.provenance.is_file() else {}
         found = facts.get("plugins", []) if isinstance(facts, dict) else []
         return plugins.check(found, f"The run in {self.path}")
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the folder during the block; raises `RecordError` if another process does.
+
+        The lock is released when the process ends, even by a crash.
+        """
+        path = self.path / _LOCK
+        with writing(path):
+            file = path.open("w")
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # The file may be gone, if its last owner ended just before.
+                if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                    raise BlockingIOError
+            except OSError as error:
+                raise RecordError(
+                    f"Another process works on the run in {self.path}: wait until it ends, or end "
+                    "it first."
+                ) from error
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
 
     def clear(self) -> None:
         """Removes an earlier run from the folder, but no other files."""
@@ -145,10 +204,13 @@ class RunFolder:
         records = []
         for number, line in enumerate(self._metrics_lines(), start=1):
             try:
-                records.append(json.loads(line))
-            except ValueError as error:
+                record = json.loads(line)
+                if not isinstance(record, dict):
+                    raise ValueError("it must be an object")
+                records.append(record)
+            except (ValueError, RecursionError) as error:
                 raise RecordError(
-                    f"Line {number} of {self.metrics} is damaged: {error}."
+                    f"Line {number} of {self.metrics} is damaged: {reason(error)}."
                 ) from error
         return records
 
@@ -173,14 +235,21 @@ class RunFolder:
         return self.config.is_file()
 
     @property
+    def _is_half_begun(self) -> bool:
+        """True if a process was killed here before its first file was complete."""
+        begun = self.path.is_dir() and not self._is_run and any(self.path.iterdir())
+        return begun and not self._has_content()
+
+    @property
     def _resume_command(self) -> str:
         return f"filtrax train --resume {shlex.quote(str(self.path))}"
 
     def _has_content(self) -> bool:
-        # A failed start, as on a full disk, leaves nothing but an empty folder of checkpoints.
+        # A start that failed or was killed leaves an empty folder of checkpoints, and leftovers.
         empty = self.path / "checkpoints"
         entries = (path for path in self.path.iterdir() if path != empty or not path.is_dir())
-        return any(entries) or (empty.is_dir() and any(empty.iterdir()))
+        content = (path for path in entries if not _is_leftover(path) and path.name != _LOCK)
+        return any(content) or (empty.is_dir() and any(empty.iterdir()))
 
     def _kept(self) -> str:
         try:
@@ -198,7 +267,7 @@ class RunFolder:
     def _remove_leftovers(self) -> None:
         """Removes the unfinished files of a process that was killed."""
         for path in self.path.rglob(".*"):
-            if path.is_file() and path.suffix[1:].isdecimal():
+            if _is_leftover(path):
                 path.unlink()
 
     def _metrics_lines(self) -> list[str]:
@@ -207,3 +276,8 @@ class RunFolder:
         # Ignore a line without a newline: half of a number may be a valid number.
         *lines, _ = self.metrics.read_text(encoding="utf-8", errors="replace").split("\n")
         return lines
+
+
+def _is_leftover(path: Path) -> bool:
+    """Tells if a file is an unfinished one of `write_whole`, which ends in a process number."""
+    return path.is_file() and path.name.startswith(".") and path.suffix[1:].isdecimal()

@@ -1,7 +1,10 @@
 """Runs experiments: training, evaluation, and resuming after an interruption."""
 
+import contextlib
 import dataclasses
+import json
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +17,11 @@ from filtrax.lab.experiments.building import blank_ensemble
 from filtrax.lab.experiments.ensembles import EnsembleTraining, Silent, Watch
 from filtrax.lab.experiments.evaluation import Evaluation, select
 from filtrax.lab.experiments.records import RunFolder
+from filtrax.lab.files import as_json, read_json
 from filtrax.lab.provenance import provenance
 from filtrax.lab.registry import registered
 from filtrax.lab.tasks import AbstractRecordedTask, AbstractTask
-from filtrax.training.checkpoints import load, save
+from filtrax.training.checkpoints import load, save, stored_shape
 from filtrax.training.devices import Devices
 from filtrax.trajectory import Trajectory
 
@@ -37,12 +41,13 @@ def train(
     those to train on at once: "one", "all" or a list.
     """
     run = Run(experiment, RunFolder(Path(folder)), watch or Silent(), devices)
-    data, state = run.begin(resume)
-    filt, model = run.keep(run.training.train(data, state, resume=resume))
-    evaluation = Evaluation(experiment, filt, model, "test")
-    result = run.result(evaluation, "test")
-    run.folder.write_arrays(run.folder.evaluation, evaluation.arrays(0))
-    run.folder.write_json(run.folder.result, result)
+    with contextlib.ExitStack() as lock:
+        data, state = run.begin(resume, lock)
+        filt, model = run.keep(run.training.train(data, state, resume=resume))
+        evaluation = Evaluation(experiment, filt, model, "test")
+        result = run.result(evaluation, "test")
+        run.folder.write_arrays(run.folder.evaluation, evaluation.arrays(0))
+        run.folder.write_json(run.folder.result, result)
     return result
 
 
@@ -98,24 +103,34 @@ class Run:
 
     def fit(self, resume: bool) -> tuple[Any, Any]:
         """Trains from the start, or from the newest checkpoint, and saves filters and models."""
-        data, state = self.begin(resume)
-        return self.keep(self.training.train(data, state, resume=resume))
+        with contextlib.ExitStack() as lock:
+            data, state = self.begin(resume, lock)
+            return self.keep(self.training.train(data, state, resume=resume))
 
-    def begin(self, resume: bool) -> tuple[list[Trajectory], tuple[Any, Any]]:
-        """Makes the folder; returns the data to train on, and the filters and models before."""
+    def begin(
+        self, resume: bool, lock: contextlib.ExitStack
+    ) -> tuple[list[Trajectory], tuple[Any, Any]]:
+        """Makes the folder; returns the data to train on, and the filters and models before.
+
+        No other process can train in the folder until `lock` is closed.
+        """
         if not self.experiment.stages:
             raise ValueError("stages must name at least one stage of training, got none.")
         if resume:
             self.folder.check()
+            lock.enter_context(self.folder.locked())
+            check_unchanged(self.experiment, self.folder, self.watch)
         data = [self.experiment.task.data("train")]
         state = self.training.begin(data, trained_parts)
         # Make the folder after the model, so that a failed build leaves no files.
         self.folder.create(resume=resume)
         if not resume:
+            lock.enter_context(self.folder.locked())
             config.write(self.folder.config, self.experiment)
         if not self.folder.provenance.is_file():
             origin = provenance(seed=self.experiment.seed)
-            self.folder.write_json(self.folder.provenance, origin)
+            settings = {"settings": config.as_dict(self.experiment)}
+            self.folder.write_json(self.folder.provenance, origin | settings)
         return data, state
 
     def keep(self, state: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -158,6 +173,38 @@ class Run:
         } | averages(members)
 
 
+def check_unchanged(experiment: Experiment, folder: RunFolder, watch: Watch) -> None:
+    """Raises if settings differ from those that the run in a folder began with.
+
+    Names, and the folders where things are, may change; the watch is told.
+    """
+    if not folder.provenance.is_file():
+        return
+    origin = read_json(folder.provenance)
+    before = origin.get("settings") if isinstance(origin, dict) else None
+    if before is None:
+        return
+    # Settings that a newer version has added have their defaults.
+    before = json.loads(as_json(config.completed(before, experiment)))
+    now = json.loads(as_json(config.as_dict(experiment)))
+    changes = [
+        f"{key} is {new!r}, was {old!r}" for key, old, new in config.differences(before, now)
+    ]
+    harmful = [change for change in changes if change.split(" is ")[0] not in MAY_CHANGE]
+    if harmful:
+        raise ValueError(
+            f"A resumed run keeps its settings, but those of {folder.path} were changed after it "
+            f"began: {'; '.join(harmful)}. Change them back, or train with them in another folder: "
+            f"`filtrax train {shlex.quote(str(folder.config))} --out OTHER`."
+        )
+    if changes:
+        watch.message(f"Settings were changed after the run began: {'; '.join(changes)}.")
+
+
+MAY_CHANGE = ("name", "task.root", "task.poses", "task.cache", "start.run")
+"""Settings of a run that may be changed before it is resumed."""
+
+
 def check_channels(path: Path, model: Any) -> None:
     """Raises if a saved image sensor was trained on another number of channels than the model's."""
     network = getattr(getattr(model.sensor, "encoder", None), "network", None)
@@ -165,8 +212,9 @@ def check_channels(path: Path, model: Any) -> None:
     if kernels is None:
         return
     name, wanted = "model.sensor.encoder.network.kernels[0]", kernels[0].shape
-    with np.load(path, allow_pickle=False) as stored:
-        found = stored[name].shape if name in stored else wanted
+    found = stored_shape(path, name) or wanted
+    if len(found) != len(wanted):
+        return  # which loading refuses
     if found[:-2] == wanted[:-2] and found[-1] == wanted[-1] and found[-2] != wanted[-2]:
         raise ValueError(
             f"The images must have as many channels as those that the sensor in {path} was trained "

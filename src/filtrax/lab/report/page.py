@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from filtrax._files import write_whole
+from filtrax.lab.files import reason
 from filtrax.lab.report.figures import coverage, learning_curves, nees, sensor_noise
 from filtrax.lab.report.paths import paths
 from filtrax.lab.report.reading import Run, read_runs
@@ -33,7 +34,15 @@ def write(runs: Sequence[Path], path: Path) -> Path:
     """
     if path.is_dir():
         raise ValueError(f"The report must be a file, but {path} is a folder.")
-    page = _page(read_runs(runs))
+    read = read_runs(runs)
+    try:
+        page = _page(read)
+    except (TypeError, AttributeError, ArithmeticError, LookupError) as error:
+        places = " or ".join(map(str, runs))
+        raise ValueError(
+            f"A record in {places} is damaged, of those in run.json, metrics.jsonl, result.json "
+            f"and evaluation.npz: {reason(error)}."
+        ) from error
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, lambda file: file.write(page.encode("utf-8", errors="replace")))
     return path

@@ -6,14 +6,15 @@ are read up to their last epoch.
 """
 
 import json
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from filtrax._files import read_arrays
+from filtrax.lab.files import reason
 
 SHAPES = {
     "names": "x",
@@ -135,8 +136,10 @@ def _read_text(path: Path) -> str:
 def _read_object(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(_read_text(path))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} must hold JSON, but it cannot be read: {error}.") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{path} must hold JSON, but it cannot be read: {reason(error)}."
+        ) from None
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(content).__name__}.")
     return content
@@ -149,11 +152,11 @@ def _read_epochs(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, start=1):
         try:
             epoch = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             if number == len(lines):
                 break  # a killed run may leave an incomplete line
             raise ValueError(
-                f"Line {number} of {path} must hold JSON, but it cannot be read: {error}."
+                f"Line {number} of {path} must hold JSON, but it cannot be read: {reason(error)}."
             ) from None
         if not _is_epoch(epoch):
             raise ValueError(
@@ -178,10 +181,9 @@ def _read_evaluation(path: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
         return {}
     try:
-        # NumPy does not close files that it cannot read, so open the file here.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: _as_read(name, archive[name]) for name in archive.files}
-    except (ValueError, EOFError, OSError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        stored = read_arrays(path, compressed=True)
+        arrays = {name: _as_read(name, array) for name, array in stored.items()}
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{path} must be a complete .npz file of arrays: {error}.") from error
     lacking = [name for name in REQUIRED if name not in arrays]
     if lacking:
