@@ -17,6 +17,9 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array
 
+LARGEST = 2**31 - 1
+"""The largest whole number that JAX holds with its default types."""
+
 Target = TypeVar("Target", bound=Callable)
 
 
@@ -60,7 +63,11 @@ def keyword_only(form: str, **renamed: str) -> Callable[[Target], Target]:
 
 def as_float(value: Any) -> Array:
     """Turns numbers, lists and arrays into a floating-point array; keeps floating dtypes."""
+    if value is None:
+        raise ValueError("An array of numbers is needed here, got None.")
     array = jnp.asarray(value)
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise ValueError(f"An array must hold real numbers, got one of {array.dtype}.")
     if jnp.issubdtype(array.dtype, jnp.floating):
         return array
     return array.astype(jnp.result_type(float))
@@ -78,6 +85,46 @@ def as_arrays(tree: Any) -> Any:
 def is_concrete(tree: Any) -> bool:
     """Tells if the values of all arrays in a tree are known (no tracer among them)."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def unmasked(readings: Any, observed: Any) -> tuple[Any, Any]:
+    """Turns NumPy's masked arrays into plain ones, and their masks into `observed`.
+
+    A masked number of a vector is a component that was not observed; of anything else, like an
+    image, the whole reading was not. Readings in a tuple have a tuple of masks, as sensors have.
+    """
+    if not any(isinstance(leaf, np.ma.MaskedArray) for leaf in jax.tree.leaves(readings)):
+        return readings, observed
+    if isinstance(readings, tuple):
+        masks = observed if isinstance(observed, tuple) else (observed,) * len(readings)
+        pairs = [unmasked(part, mask) for part, mask in zip(readings, masks, strict=True)]
+        return tuple(part for part, _ in pairs), tuple(mask for _, mask in pairs)
+    if isinstance(readings, np.ma.MaskedArray) and readings.ndim == 2:
+        seen = ~np.ma.getmaskarray(readings)
+    else:
+        leaves = jax.tree.leaves(readings)
+        masks = [np.ma.getmaskarray(np.ma.asarray(leaf)) for leaf in leaves]
+        seen = ~np.any([mask.reshape(len(mask), -1).any(1) for mask in masks], axis=0)
+    if observed is not None:
+        also = np.asarray(observed)
+        size = max(seen.ndim, also.ndim)
+        seen, also = (mask.reshape(mask.shape + (1,) * (size - mask.ndim)) for mask in (seen, also))
+        seen = seen & also
+    plain = lambda leaf: np.ma.getdata(leaf) if isinstance(leaf, np.ma.MaskedArray) else leaf  # noqa: E731
+    return jax.tree.map(plain, readings), seen
+
+
+def check_plain(name: str, tree: Any) -> None:
+    """Raises unless all arrays in a tree hold real numbers, without masks of their own."""
+    for leaf in jax.tree.leaves(tree):
+        if isinstance(leaf, np.ma.MaskedArray):
+            raise ValueError(
+                f"`{name}` must be plain arrays, got one with a mask: say by a mask of its own "
+                "what is known, `observed` for readings and `labelled` for states."
+            )
+        kind = np.dtype(getattr(leaf, "dtype", float)) if hasattr(leaf, "__array__") else None
+        if kind is not None and kind.kind in "cOSUmM":
+            raise ValueError(f"`{name}` must hold real numbers, got an array of {kind}.")
 
 
 def check_shape(name: str, array: Any, expected: tuple[int, ...]) -> None:
@@ -148,6 +195,8 @@ def check_whole(name: str, value: Any, lowest: int, highest: int | None = None) 
     """Raises unless a value is a whole number within its limits."""
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
         whole = int(value)
+        if whole > LARGEST >= (highest or 0):
+            raise ValueError(f"`{name}` must be at most {LARGEST}, the largest of 32 bits.")
         if lowest <= whole and (highest is None or whole <= highest):
             return
     limits = f"at least {lowest}" if highest is None else f"between {lowest} and {highest}"

@@ -151,7 +151,8 @@ class Space(AbstractSpace):
         angles: Sequence[str] | Mapping[str, float | Array] = (),
         bounds: Mapping[str, tuple[float, float]] | None = None,
     ):
-        if isinstance(names, str) or len(names) == 0 or len(set(names)) != len(names):
+        listed = isinstance(names, Sequence) and all(isinstance(name, str) for name in names)
+        if isinstance(names, str) or not listed or not names or len({*names}) != len(names):
             raise ValueError(f"`names` must be a sequence of distinct names, got {names!r}.")
         if isinstance(angles, str):
             raise ValueError(f"`angles` must be a sequence of names, got the string {angles!r}.")

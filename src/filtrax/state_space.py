@@ -9,7 +9,7 @@ import jax
 import jax.random as jr
 from jaxtyping import Array, Float
 
-from filtrax._checks import as_float, check_shape, check_signature, keyword_only
+from filtrax._checks import as_float, check_shape, check_signature, check_whole, keyword_only
 from filtrax._given import unwrap
 from filtrax._types import Context, Inputs, Key, Observation, State, bound
 from filtrax.beliefs import Gaussian
@@ -145,6 +145,8 @@ def simulate(
     """
     if (inputs is None) == (num_steps is None):
         raise ValueError("`simulate` needs either `inputs` or `num_steps`, not both.")
+    if num_steps is not None:
+        check_whole("num_steps", num_steps, 0)
     states, readings = _draw(model, prior, inputs, num_steps, context, key)
     return Trajectory(
         prior.mean, prior.covariance, readings, inputs=inputs, states=states, context=context

@@ -16,7 +16,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from filtrax._checks import as_float, keyword_only
+from filtrax._checks import as_float, check_plain, keyword_only
 from filtrax._types import Context, Key
 from filtrax.beliefs import AbstractBelief, Gaussian
 from filtrax.spaces import AbstractSpace, Euclidean
@@ -60,6 +60,11 @@ class Trajectory(eqx.Module):
     labelled: Bool[Array, "..."] | None = dataclasses.field(default=None, kw_only=True)
     context: Context = dataclasses.field(default=None, kw_only=True)
     undefined: Bool[Array, "*b x"] | None = dataclasses.field(default=None, kw_only=True)
+
+    def __check_init__(self):
+        check_plain("readings", self.readings)
+        check_plain("states", self.states)
+        check_plain("inputs", self.inputs)
 
     @property
     def prior(self) -> Gaussian:

@@ -12,7 +12,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool
 
-from filtrax._checks import as_arrays, keyword_only
+from filtrax._checks import as_arrays, keyword_only, unmasked
 from filtrax._given import unwrap
 from filtrax._types import Context, Inputs, Key, Reading
 from filtrax.beliefs import Gaussian
@@ -102,6 +102,8 @@ class OnlineFilter(Generic[Belief]):
         return exporting(as_dicts(belief), *others)
 
     def _arguments(self, belief, reading, inputs, observed, key) -> tuple[Any, ...]:
+        if isinstance(reading, np.ma.MaskedArray):
+            reading, observed = _unmasked(reading, observed)
         inputs, reading = _as_arrays(inputs), _as_arrays(reading)
         observed = self._all_observed if observed is None else jax.tree.map(np.asarray, observed)
         check_finite_reading(reading, observed)
@@ -182,6 +184,12 @@ def _with_python(finite: Bool[Array, ""]) -> Bool[Array, ""]:
         return jax.lax.cond(never, call, lambda: finite)
 
     return jax.lax.platform_dependent(finite, cpu=on_cpu, default=lambda finite: finite)
+
+
+def _unmasked(reading: np.ma.MaskedArray, observed: Any) -> tuple[Any, Any]:
+    observed = None if observed is None else np.asarray(observed)[None]
+    readings, mask = unmasked(reading[None], observed)
+    return readings[0], mask[0]
 
 
 def _as_arrays(tree: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from filtrax import _hooks
-from filtrax._checks import as_arrays, is_concrete, keyword_only
+from filtrax._checks import as_arrays, check_plain, is_concrete, keyword_only, unmasked
 from filtrax._given import unwrap
 from filtrax._loops import scan_steps
 from filtrax._types import Context, Key
@@ -77,6 +77,7 @@ def run(
     - `recompute`: whether a backward pass computes each step again from the belief before it, which
       saves memory. None: where it is the faster way, too.
     """
+    readings, observed = unmasked(readings, observed)
     inputs, readings, observed = as_arrays((inputs, readings, observed))
     check_sequence(readings, observed, inputs=inputs)
     sequence = _Sequence(prior, readings, inputs, observed, context)
@@ -137,7 +138,11 @@ def check_sequence(readings: Any, observed: Any, **others: Any) -> None:
     """Raises unless all arrays have the same number of steps and all seen readings are finite."""
     if not jax.tree.leaves(readings):
         raise ValueError("`readings` must hold at least one array with a leading time axis.")
+    check_plain("readings", readings)
+    check_plain("inputs", others)
     steps = jnp.shape(jax.tree.leaves(readings)[0])[:1]
+    if steps == (0,):
+        raise ValueError("`readings` must have one step at least, got none.")
     for name, tree in {"readings": readings, "observed": observed, **others}.items():
         for leaf in jax.tree.leaves(tree):
             if not steps or jnp.shape(leaf)[:1] != steps:
@@ -205,7 +210,7 @@ def _check_finite(readings: Any, observed: Any) -> None:
             _check_finite(reading, mask)
         return
     for leaf in jax.tree.leaves(readings):
-        bad = ~np.isfinite(leaf)
+        bad = ~np.isfinite(_as_jax_holds(leaf))
         if observed is not None:
             seen = np.asarray(observed)
             # As sensors see it: a mask per component applies to readings of its own shape.
@@ -228,6 +233,14 @@ class _Sequence(NamedTuple):
     inputs: Any
     observed: Any
     context: Context
+
+
+def _as_jax_holds(leaf: Any) -> Any:
+    """The numbers in the type that JAX turns them into: a double may be infinite as a single."""
+    if getattr(leaf, "dtype", None) != np.float64 or jnp.result_type(float) == np.float64:
+        return leaf
+    with np.errstate(over="ignore"):
+        return np.asarray(leaf).astype(np.float32)
 
 
 @eqx.filter_jit

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float
 
+from filtrax._checks import check_whole
 from filtrax._types import Inputs, Key, State
 from filtrax.beliefs import Gaussian
 from filtrax.filters.base import Info
@@ -44,8 +45,7 @@ class ExtendedKalmanFilter(AbstractKalmanFilter[Gaussian]):
     cut_jacobian_gradients: bool = eqx.field(default=False, static=True)
 
     def __check_init__(self):
-        if self.iterations < 1:
-            raise ValueError(f"`iterations` must be at least 1, got {self.iterations}.")
+        check_whole("iterations", self.iterations, 1)
 
     def init(self, model: StateSpaceModel, prior: Gaussian, *, key: Key | None = None) -> Gaussian:
         del key
@@ -109,7 +109,9 @@ class ExtendedKalmanFilter(AbstractKalmanFilter[Gaussian]):
             belief, latest = condition(predicted, innovation, image, measurement, space)
             # Innovation and likelihood stay those of the first linearization.
             first = latest if info is None else info
-            info = dataclasses.replace(first, finite=latest.finite, gain=latest.gain)
+            info = dataclasses.replace(
+                first, finite=latest.finite, gain=latest.gain, resolved=latest.resolved
+            )
         assert info is not None
         return belief, info
 

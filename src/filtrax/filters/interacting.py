@@ -116,7 +116,8 @@ class IMMFilter(AbstractBayesFilter[GaussianMixture, PredictedModes]):
         innovation = _innovation(model.observation_space, infos, jnp.exp(predicted.log_weights))
         # Weights may be zero, their logarithms -∞.
         finite = infos.finite.all() & jnp.isfinite(log_evidence)
-        return belief, Info(finite, log_evidence, None, *innovation)
+        fine = None if infos.resolved is None else infos.resolved.all()
+        return belief, Info(finite, log_evidence, None, *innovation, resolved=fine)
 
 
 def mix(

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from filtrax._types import Observation, State
 from filtrax.beliefs import Gaussian
-from filtrax.filters.base import Info, all_finite
+from filtrax.filters.base import Info, all_finite, resolved
 from filtrax.linalg import array_update, inverse, log_determinant, product, squared, with_ones
 from filtrax.sensors import Measurement
 from filtrax.spaces import AbstractSpace
@@ -67,4 +67,5 @@ def condition(
         innovation=d,
         innovation_covariance=squared(X),
         gain=product(Y, inverted),
+        resolved=resolved(mean, L, predicted.factor),
     )

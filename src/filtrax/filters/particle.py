@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float
 
+from filtrax._checks import check_whole
 from filtrax._types import Inputs, Key
 from filtrax.beliefs import Gaussian, Particles, weighted_covariance
 from filtrax.filters.base import AbstractBayesFilter, Info, all_finite, require_key
@@ -44,14 +45,18 @@ class ParticleFilter(AbstractBayesFilter[Particles, Particles]):
     whiten_noise: bool = eqx.field(default=False, static=True)
 
     def __check_init__(self):
-        if self.num_particles < 1:
-            raise ValueError(f"`num_particles` must be at least 1, got {self.num_particles}.")
+        check_whole("num_particles", self.num_particles, 1)
 
     def init(self, model: StateSpaceModel, prior: Gaussian, *, key: Key | None = None) -> Particles:
         size, dtype = prior.mean.size, prior.mean.dtype
         noise = jr.normal(require_key(key, self), (self.num_particles, size), dtype)
         states = prior.mean[None, :] + product(noise, prior.root.T)
         kernel = jnp.eye(size, dtype=dtype) if self.kernel is None else self.kernel()
+        if jnp.shape(kernel)[-2:-1] != (size,):
+            raise ValueError(
+                f"`kernel` must be noise of the {size} components of the state, got one of "
+                f"{jnp.shape(kernel)[-2]}."
+            )
         particles = Particles.uniform(jax.vmap(model.state_space.wrap)(states), kernel)
         return self.with_kernel(particles, model.state_space)
 

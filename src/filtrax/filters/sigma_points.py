@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from filtrax._types import Inputs, Key, Scalar, State
 from filtrax.beliefs import Gaussian
-from filtrax.filters.base import Info, all_finite
+from filtrax.filters.base import Info, all_finite, resolved
 from filtrax.filters.kalman import condition
 from filtrax.filters.linearization import AbstractKalmanFilter, Affine, Transition
 from filtrax.linalg import (
@@ -316,4 +316,6 @@ def _update_with_predicted_points(
     mean = space.inside(space.add(prior.mean, product(gain, d)))
     belief = Gaussian.of_factor(mean, root_sum(kept, product(gain, noise)))
     log_likelihood = gaussian_log_density(d, X, seen)
-    return belief, Info(all_finite(belief), log_likelihood, None, d, squared(X), gain)
+    fine = resolved(mean, belief.factor, prior.factor)
+    info = Info(all_finite(belief), log_likelihood, None, d, squared(X), gain, resolved=fine)
+    return belief, info

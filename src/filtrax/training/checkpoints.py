@@ -9,7 +9,6 @@ import dataclasses
 import itertools
 import json
 import os
-import zipfile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +17,7 @@ import jax
 import numpy as np
 
 from filtrax._checks import check_known
-from filtrax._files import write_whole
+from filtrax._files import read_arrays, write_whole
 from filtrax._given import unwrap
 
 Filter = TypeVar("Filter")
@@ -29,12 +28,16 @@ FORMAT = 1
 _FORMAT, _CONSTANTS = "filtrax.format", "filtrax.constants"
 
 
+MAY_DIFFER = ("num_particles", "num_samples")
+"""Constants of filters that may differ between saving and loading, as between training and test."""
+
+
 def save(path: str | os.PathLike, filt: Any, model: Any) -> None:
     """Writes all arrays and numbers of a filter and a model to a file.
 
     The file appears under its name only once it is complete.
     """
-    _write(Path(path), _leaves(filt, model), _constants(model))
+    _write(Path(path), _leaves(filt, model), _compiled(filt, model))
 
 
 def save_parts(path: str | os.PathLike, **parts: Any) -> None:
@@ -57,19 +60,25 @@ def load_parts(path: str | os.PathLike, **templates: Any) -> tuple[Any, ...]:
 def load(path: str | os.PathLike, filt: Filter, model: Model) -> tuple[Filter, Model]:
     """Reads a file that `save` wrote into a filter and a model of the same structure.
 
-    Raises if names, shapes or types differ from those in the file, or a constant of the model,
-    like the floor of a noise.
+    Raises if names, shapes or types differ from those in the file, or a constant of either, like
+    the floor of a noise or the iterations of an update. How many samples a filter draws may differ.
     """
     stored = _read(Path(path))
-    saved = json.loads(stored.pop(_CONSTANTS).item())
+    saved = _saved_constants(path, stored.pop(_CONSTANTS, None))
     filled = _fill(path, (filt, model), _leaves(filt, model), stored)
-    for name, value in _constants(model).items():
+    for name, value in _compiled(filt, model).items():
         if saved.get(name, value) != value:
             raise ValueError(
-                f"{path} was saved with {name} = {saved[name]}, but the model it is loaded into "
-                f"has {value}."
+                f"{path} was saved with {name} = {saved[name]}, but what it is loaded into has "
+                f"{value}."
             )
     return filled
+
+
+def stored_shape(path: str | os.PathLike, name: str) -> tuple[int, ...] | None:
+    """Returns the shape of an array in a file, by its name; None if there is none."""
+    array = _read(Path(path)).get(name)
+    return None if array is None else array.shape
 
 
 def _fill(
@@ -95,26 +104,38 @@ def _fill(
 
 def _write(path: Path, leaves: dict[str, Any], constants: dict[str, Any]) -> None:
     numbers: dict[str, Any] = {name: np.asarray(leaf) for name, leaf in leaves.items()}
+    for name, number in numbers.items():
+        if number.dtype.kind == "V":  # which NumPy would write as bytes without a type
+            raise ValueError(
+                f"{name} must be of a type that NumPy knows, got {number.dtype}: convert it to "
+                "float32 before it is saved."
+            )
     numbers[_FORMAT] = np.asarray(FORMAT)
     numbers[_CONSTANTS] = np.asarray(json.dumps(constants))
     write_whole(path, lambda file: np.savez(file, allow_pickle=False, **numbers))
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"There is no saved filter at {path}.")
     try:
-        # Opened here, because NumPy does not close a file that it cannot read.
-        with path.open("rb") as file, zipfile.ZipFile(file):
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                stored = {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, OSError, NotImplementedError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is not a complete file written by `save`: {error}") from error
+        stored = read_arrays(path)
+    except ValueError as error:
+        raise ValueError(f"{path} is not a complete file written by `save`: {error}.") from error
     version = stored.pop(_FORMAT, None)
-    if version is None or int(version) != FORMAT:
+    if version is None or version.tolist() != FORMAT:
         raise ValueError(f"{path} must be written by `save` in format {FORMAT}, got {version}.")
     return stored
+
+
+def _saved_constants(path: str | os.PathLike, stored: np.ndarray | None) -> dict[str, Any]:
+    try:
+        saved = json.loads(str(stored))
+    except (ValueError, RecursionError):
+        saved = None
+    if not isinstance(saved, dict):
+        raise ValueError(f"{path} must hold the constants of a model, as `save` writes them.")
+    return saved
 
 
 def _leaves(filt: Any, model: Any) -> dict[str, Any]:
@@ -127,8 +148,15 @@ def _named(tree: Any, root: str) -> dict[str, Any]:
     return {root + jax.tree_util.keystr(path): leaf for path, leaf in leaves if _is_number(leaf)}
 
 
-def _constants(part: Any, name: str = "model") -> dict[str, Any]:
-    """The numbers and names that are compiled into a model, as JSON can hold them."""
+def _compiled(filt: Any, model: Any) -> dict[str, Any]:
+    """The constants of a filter and a model that must be the same where they are loaded."""
+    constants = _constants(filt, "filter") | _constants(model, "model")
+    free = [name for name in constants if name.rpartition(".")[2] in MAY_DIFFER]
+    return {name: value for name, value in constants.items() if name not in free}
+
+
+def _constants(part: Any, name: str) -> dict[str, Any]:
+    """The numbers and names that are compiled into a part, as JSON can hold them."""
     constants = {}
     for suffix, child, static in _fields(part):
         if static and _is_plain(child):
