@@ -320,8 +320,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 stage, folder = sys.argv[1:]
 
 def hang(*_, **__):
-    print("ready", flush=True)
     try:
+        print("ready", flush=True)
         time.sleep(60)
     finally:
         if stage == "twice":
