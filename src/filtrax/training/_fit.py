@@ -122,7 +122,7 @@ def fit(
             "`num_steps`, `batch_size` and `callback_every` must be at least 1, "
             f"got {num_steps}, {batch_size} and {callback_every}."
         )
-    if clip_norm is not None and clip_norm <= 0:
+    if clip_norm is not None and not clip_norm > 0:
         raise ValueError(f"`clip_norm` must be positive, got {clip_norm}.")
     data = as_data_set(data, model)
     warn_of_hidden_parameters(filt, model)
