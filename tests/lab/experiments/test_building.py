@@ -151,3 +151,11 @@ def test_scores_choose_by_what_the_stage_is_for():
     assert both.score.objective.terms == both.objective.terms
     assert len(both.score.objective.terms) == 2
     assert stage_of(objective="sensor").score.objective is sensor_nll
+
+
+def test_experiments_that_are_not_one_program_are_not_joined():
+    """Rejects a constant of the first experiment that all others would silently train with."""
+    parts = [{"alpha": alpha, "weight": jnp.full(2, alpha)} for alpha in (1.0, 1.0)]
+    assert building.join(parts)["weight"].shape == (4,)
+    with pytest.raises(ValueError, match=r"one program, but 1\.0 and 0\.5 differ at \['alpha'\]"):
+        building.join([*parts, {"alpha": 0.5, "weight": jnp.full(2, 0.5)}])

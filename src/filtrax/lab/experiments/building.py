@@ -47,14 +47,24 @@ def _host() -> Any:
 
 
 def join(parts: Sequence[Any]) -> Any:
-    """Concatenates ensembles of equal structure along their leading axis of members."""
+    """Concatenates ensembles of equal structure along their leading axis of members.
+
+    Raises a `ValueError` if they are not one program: `program` of their settings said so wrongly.
+    """
     if len(parts) == 1:
         return parts[0]
 
-    def joined(*leaves: Any) -> Any:
-        return jnp.concatenate(leaves) if eqx.is_array(leaves[0]) else leaves[0]
+    def joined(path: Any, *leaves: Any) -> Any:
+        if eqx.is_array(leaves[0]):
+            return jnp.concatenate(leaves)
+        if any(leaf is not leaves[0] and leaf != leaves[0] for leaf in leaves):
+            raise ValueError(
+                f"Experiments that train together must have one program, but {leaves[0]!r} and "
+                f"{leaves[-1]!r} differ at {jax.tree_util.keystr(path)}."
+            )
+        return leaves[0]
 
-    return jax.tree.map(joined, *parts)
+    return jax.tree_util.tree_map_with_path(joined, *parts)
 
 
 def blank_ensemble(experiment: Experiment, data: Trajectory) -> tuple[Any, Any]:
