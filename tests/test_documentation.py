@@ -117,6 +117,21 @@ def test_relative_links_lead_somewhere(page):
     assert not missing
 
 
+def test_links_of_the_readme_lead_to_the_repository_on_a_package_index():
+    """Rejects a link that only works beside the files, and a picture that is a page of code."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    hook = project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
+    text = (ROOT / "README.md").read_text()
+    for rule in hook["substitutions"]:
+        text = re.sub(rule["pattern"], rule["replacement"], text)
+    links = LINK.findall(FENCED.sub("", text))
+    assert [link for link in links if "://" not in link and not link.startswith("#")] == []
+    own = project["project"]["urls"]["Repository"]
+    pictures = [link for link in links if link.endswith(".png")]
+    assert pictures
+    assert all(link.startswith(f"{own}/raw/") for link in pictures)
+
+
 @pytest.mark.parametrize(
     "module",
     [
