@@ -36,7 +36,8 @@ def read_arrays(path: Path, *, compressed: bool = False) -> dict[str, np.ndarray
     try:
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
-            _check_sizes(entries, path.stat().st_size)
+            most = MOST_COMPRESSED if compressed else path.stat().st_size
+            _check_sizes(entries, most)
             return {
                 entry.filename.removesuffix(".npy"): _array(archive, entry) for entry in entries
             }

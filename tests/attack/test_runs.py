@@ -124,6 +124,7 @@ def process(path):
     command = [sys.executable, "-c", PROGRAM, str(path)]
     started = subprocess.Popen(command, env=tiny_run.environment(), stdout=subprocess.PIPE)
     started.stdout.readline()
+    started.stdout.close()
     return started
 
 

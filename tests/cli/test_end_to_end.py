@@ -96,7 +96,7 @@ def test_demo(tmp_path, monkeypatch):
         ('stages.0.train=["model.sensr"]', "sensor"),
         ("stages.0.train=[]", "at least one part"),
         ("start.run=none", "There is no run folder at none."),
-        ("seed=5000000000", "below 2**31"),
+        ("seed=5000000000", "at most 2147483647"),
     ],
 )
 def test_mistakes_leave_nothing_behind(change, part, tmp_path):

@@ -26,8 +26,8 @@ from filtrax.training.steps import Steps, with_members, without_members
 from filtrax.training.trainer import Clock, EpochRecord, Trainer
 from filtrax.trajectory import Trajectory
 
-STEPS_PER_CALL = 1000
-"""The largest number of steps in one call of a compiled program, which makes arrays of them."""
+FEWEST_STEPS_PER_CALL, MOST_STEPS_PER_CALL = 16, 1024
+"""Numbers of steps for which one call of a compiled program has room."""
 
 
 class History(Steps):
@@ -153,7 +153,7 @@ def fit(
         np.zeros((1, data.initial.shape[1])),
         key[None],
         order_key,
-        Clock(num_steps, callback_every, min(callback_every, STEPS_PER_CALL), any_number=True),
+        Clock(num_steps, callback_every, _steps_per_call(callback_every), any_number=True),
     )
     state, record = trainer.begin()
     records = [record]
@@ -170,6 +170,12 @@ def fit(
         steps = eqx.tree_at(_steps, history, [array[: failed + 1] for array in _steps(history)])
         raise DivergenceError(failed, *parts, steps)
     return *parts, history
+
+
+def _steps_per_call(callback_every: int) -> int:
+    """Room for the steps between callbacks: a power of two, so that few numbers recompile."""
+    room = 2 ** (callback_every - 1).bit_length()
+    return min(max(room, FEWEST_STEPS_PER_CALL), MOST_STEPS_PER_CALL)
 
 
 def _tell(

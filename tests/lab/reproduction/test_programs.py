@@ -193,8 +193,12 @@ def cells_of(name):
 def traced_once(cell):
     """What a trace of a cell depends on: its program, but for how much of everything there is."""
     program = cell.experiment.program
-    sizes = {"num_epochs": 2, "length": 1, "frames_per_batch": 1, "learning_rates": (1.0,)}
-    stages = tuple(dataclasses.replace(stage, **sizes) for stage in program.stages)
+    sizes = {"num_epochs": 2, "learning_rates": (1.0,)}
+    lengths = [1 + (stage.objective == "process") for stage in program.stages]
+    stages = tuple(
+        dataclasses.replace(stage, length=length, frames_per_batch=length, **sizes)
+        for stage, length in zip(program.stages, lengths, strict=True)
+    )
     return dataclasses.replace(program, num_seeds=1, stages=stages)
 
 

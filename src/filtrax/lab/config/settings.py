@@ -35,13 +35,18 @@ class TermSettings:
 def _check_numbers(stage: "StageSettings") -> None:
     """Raises if a weight or a rate of a stage means nothing, or if the stage trains nothing."""
     rates = {f"learning_rates.{i}": rate for i, rate in enumerate(stage.learning_rates)}
-    rates |= {"loss_weight": stage.loss_weight}
     weights = {f"weight of the term {term.name!r}": term.weight for term in stage.terms}
+    terms = any(weight > 0 for weight in weights.values())
     weights |= {"sensor_weight": stage.sensor_weight, "weight_decay": stage.weight_decay}
+    weights |= {"loss_weight": stage.loss_weight}
     for name, value in (rates | weights).items():
         if not math.isfinite(value) or value < 0 or (name in rates and value == 0):
             wanted = "positive" if name in rates else "not negative"
             raise ValueError(f"{name} must be finite and {wanted}, got {value}.")
+    if stage.loss_weight == 0 and not terms:
+        raise ValueError(
+            "loss_weight must be positive where no term has a weight, or the stage trains nothing."
+        )
     if not 0 <= stage.sensor_warmup <= 1:
         raise ValueError(
             "sensor_warmup must be a fraction of the stage, from 0 to 1, got "
