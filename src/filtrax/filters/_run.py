@@ -168,10 +168,11 @@ def check_known_numbers(
     as those of times since 1970 are. `axes` names the leading axes, the last of which is time.
     """
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        if not is_concrete(leaf) or not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+        is_floating = jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
+        if not is_concrete((leaf, known)) or not is_floating:
             continue
         array, full = np.asarray(leaf), name + jax.tree_util.keystr(path)
-        bad = ~np.isfinite(array) if known is None else ~np.isfinite(array) & known
+        bad = ~np.isfinite(array) & (True if known is None else np.asarray(known))
         if bad.any():
             place = tuple(int(number) for number in np.argwhere(bad)[0])
             names = (*axes, *["component"] * (len(place) - len(axes)))

@@ -59,7 +59,7 @@ def as_data_set(data: Trajectory, model: StateSpaceModel) -> Trajectory:
     axes = ("trajectory", "step")
     check_known_numbers("data.inputs", data.inputs, axes)
     if data.states is not None:
-        labels = np.broadcast_to(known_states(data.states, data.labelled)[1], data.states.shape)
+        _, labels = known_states(data.states, data.labelled)
         check_known_numbers("data.states", data.states, axes, known=labels)
     check_sequence(**flat)
     return data
