@@ -132,7 +132,12 @@ def _noise_of_outputs(start: Float[Array, "x x"], floor: float) -> FullNoise:
     """Noise whose features are the entries of its triangle."""
     noise = constant_noise(start, floor)
     assert isinstance(noise, FullNoise)
-    return dataclasses.replace(noise, head=lambda entries: entries)
+    return dataclasses.replace(noise, head=_unchanged)
+
+
+def _unchanged(entries: Float[Array, " n"]) -> Float[Array, " n"]:
+    """The head of noise that is told its entries: one function, so that filters share programs."""
+    return entries
 
 
 def _lstm_cell(inputs: int, hidden: int, *, key: Key) -> eqx.nn.LSTMCell:
